@@ -90,12 +90,14 @@ def metadata_info(
     leader_id: str | None,
     *,
     is_leader: bool,
+    voters: tuple[str, ...] = (),
     status_page: str = "",
 ) -> dict[str, str]:
     """The ext fields of 1005, in the spelling of the configured controller type.
 
     Args:
         peers: the group as it is now.
+        voters: the ids of those who vote; one more field, while others of the group do not.
         status_page: where this node's listens; one more field, where there is one.
     """
     leader = next((peer for peer in peers if peer.id == leader_id), None)
@@ -114,6 +116,8 @@ def metadata_info(
         }
         if leader is not None:
             fields["controllerLeaderId"] = leader.id
+        if 0 < len(voters) < len(peers):
+            fields["voters"] = ";".join(voters)
     if leader is not None:
         fields["controllerLeaderAddress"] = leader.address
     if status_page:

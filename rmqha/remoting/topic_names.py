@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
+PERM_ALL = PERM_INHERIT | PERM_WRITE | PERM_READ
 UNIT_FLAG, UNIT_SUB_FLAG = 1, 2
 """topicSysFlag: a unit's producer made it; a unit's consumer subscribes to it (retry topics)."""
 AUTO_CREATE_TOPIC = "TBW102"

@@ -114,6 +114,7 @@ class ReplicaCluster(SimCluster):
         replicas: how many.
         config_path: of the file that a replica was started with.
         watched: each replica has a watcher, which acts while it stands still.
+        spare_controllers: beside the group, and not among ``controllerAddr``; not booted.
         keys: further properties of every replica.
     """
 
@@ -124,9 +125,11 @@ class ReplicaCluster(SimCluster):
         *,
         config_path: str = "",
         watched: bool = False,
+        spare_controllers: int = 0,
         **keys: object,
     ) -> None:
-        super().__init__(seed, SimOptions(broker_sets=0, replicas=replicas))
+        options = SimOptions(broker_sets=0, replicas=replicas, spare_controllers=spare_controllers)
+        super().__init__(seed, options)
         self.keys = keys
         self.config_path = config_path
         self._watched = watched
@@ -168,7 +171,7 @@ class ReplicaCluster(SimCluster):
         self.loop.create_task(server.start("", 9876), context=context)
 
     def _broker(self, host: str, ports: dict[str, Any]) -> BrokerReplica:  # type: ignore[override]  # a replica in an agent's place
-        controllers = tuple(f"{h}:{CONTROLLER_PORT}" for h in self.controller_hosts)
+        controllers = tuple(f"{h}:{CONTROLLER_PORT}" for h in self.founders)
         watch = SimWatch(self, host, ports["clock"]) if self._watched else None
         if watch is not None:
             self._watches[host] = watch
@@ -216,7 +219,7 @@ class ReplicaCluster(SimCluster):
 
     def boot_all(self) -> None:
         """Controllers first, then the replicas, one after another."""
-        for host in self.controller_hosts:
+        for host in self.founders:
             self.boot(host)
         self.until(lambda: self.leader() is not None, "a controller leader")
         for host in self.broker_hosts:

@@ -60,6 +60,10 @@ def happenings(now_ms: int) -> list[LeaseEvent]:
         wl.Reigned(), wl.Deposed(), wl.Fenced(), wl.Unfenced(), Ticked(),
         wl.Confirmed(0), wl.Confirmed(1), wl.Confirmed(2),
     ]  # fmt: skip
+    found += [
+        wl.Named(CONTROLLERS, CONTROLLERS), wl.Named(CONTROLLERS[:1], CONTROLLERS[:1]),
+        wl.Named(CONTROLLERS, ("c3:1",)),
+    ]  # fmt: skip
     for one in (*CONTROLLERS, "unknown:1"):
         found += [wl.Led(one), wl.Left(one), wl.Vouched(one, now_ms), wl.Vouched(one, 0)]
     return found

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.base.errors import DiskFailed
-from rmqha.broker.admin.config_changes import LIVE, ConfigRefused, edited, read_update
+from rmqha.broker.admin.config_changes import (
+    CONTROLLERS_MAX,
+    LIVE,
+    ConfigRefused,
+    edited,
+    read_update,
+)
 from rmqha.broker.common.settings import DEFAULTS
 from rmqha.runtime.properties import parse_properties
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
@@ -74,6 +80,10 @@ def test_update_when_a_key_may_change_then_it_takes_effect_and_the_file_keeps_it
         (b"listenPort=1\nslaveReadEnable=true", 16, "listenPort: read at start only"),
         (b"transactionCheckMax=many", 1, "transactionCheckMax=many is not a number"),
         (b"transactionCheckMax=0", 1, "must be positive"),
+        (b"brokerPermission=99", 1, "brokerPermission=99 is not from 0 to 7"),
+        (b"brokerPermission=-1", 1, "brokerPermission=-1 must not be negative"),
+        (b"brokerPermission=", 1, "brokerPermission= is not a number"),
+        (b"controllerAddr=c0:1", 1, "this broker has no controllers"),
         (b"slaveReadEnable=perhaps", 1, "neither true nor false"),
         (b"\xff", 1, "string2Properties error"),
         (b"noSuchKey=1\nslaveReadEnable=true", 1, "there is no key noSuchKey; nothing was changed"),
@@ -193,6 +203,61 @@ def test_broker_permission_when_taken_away_then_clients_and_name_servers_see_it(
     assert update(cluster, b"brokerPermission=6").code == 0
     cluster.until(lambda: perm() == 6, "registration with all")
     assert master_of(cluster).topics.table.topics[TOPIC].perm == 6
+
+
+IN_A_SET = {**DEFAULTS, "enableControllerMode": "true", "controllerAddr": "c0:1;c1:1"}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("", "controllerAddr names nobody"),
+        (" ; ", "controllerAddr names nobody"),
+        ("c0", "controllerAddr: address 'c0' is not host:port"),
+        ("c0:1,c1:1", "controllerAddr: address 'c0:1,c1:1' is not host:port"),
+        ("c0:1;c1:99999", "has a port outside 1..65535"),
+        ("c0:1;c1:1;c0:1", "controllerAddr names c0:1 more than once"),
+        (";".join(f"c{i}:1" for i in range(CONTROLLERS_MAX + 1)), f"{CONTROLLERS_MAX} at most"),
+    ],
+)
+def test_controllers_when_the_list_cannot_be_meant_then_it_is_refused(
+    value: str, words: str
+) -> None:
+    """A majority is counted of it: a typing error would be one controller too many, or none at all."""
+    found = read_update(f"controllerAddr={value}".encode(), IN_A_SET)
+    assert isinstance(found, ConfigRefused)
+    assert (found.code, words in found.remark) == (1, True), found.remark
+
+
+def test_controllers_when_the_list_is_good_then_it_is_taken_as_it_stands() -> None:
+    """With blanks, as people write it; the largest that is taken, too."""
+    for text in ("c0:1; c3:1", ";".join(f"c{i}:1" for i in range(CONTROLLERS_MAX))):
+        assert read_update(f"controllerAddr={text}".encode(), IN_A_SET) == {"controllerAddr": text}
+
+
+def test_controllers_when_changed_then_they_are_asked_at_once_and_the_file_keeps_them(
+    cluster: ReplicaCluster,
+) -> None:
+    """Java looks at the key every two minutes, and at whom it reaches every three seconds."""
+    broker = master_of(cluster)
+    listed = ";".join(broker.config.controllers[::-1])
+    assert update(cluster, f"controllerAddr={listed}".encode()).code == 0
+    assert parse_properties(file_of(cluster))["controllerAddr"] == listed
+    assert broker.replicas.search.configured == tuple(listed.split(";"))
+    assert broker.config.controllers == tuple(listed.split(";"))
+
+
+def test_controllers_when_the_file_of_a_broker_alone_names_some_then_a_reload_takes_the_rest() -> (
+    None
+):
+    """It does not look at them at its start either."""
+    with ReplicaCluster(seed=32, replicas=1, enableControllerMode="false") as alone:
+        alone.boot_all()
+        broker = master_of(alone)
+        wanted = {"controllerAddr": "c0:1", "slaveReadEnable": "true"}
+        assert broker.admin.change_config(wanted) is None
+        assert broker.config.values["slaveReadEnable"] == "true"
+        assert broker.config.values["controllerAddr"] == ""
 
 
 def test_live_keys_are_known() -> None:

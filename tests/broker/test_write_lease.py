@@ -23,6 +23,7 @@ from rmqha.broker.membership.write_lease import (
     LeaseEffect,
     Led,
     Left,
+    Named,
     Reigned,
     Unfenced,
     Vouched,
@@ -171,6 +172,138 @@ def test_lease_when_deposed_then_nothing_is_left_for_the_next_reign() -> None:
     assert lease.step(1_200, Deposed()) == [Grant(0)]
     lease.step(1_300, Reigned())
     assert lease.until_ms == 0
+
+
+# -- other controllers ---------------------------------------------------------------------------------
+
+
+FIVE = (*CONTROLLERS, "c3:1", "c4:1")
+
+
+def test_lease_when_controllers_are_named_that_promised_nothing_then_the_old_ones_keep_it() -> None:
+    """Two are added to three: their three are a majority of five, so nothing is interrupted."""
+    lease = began()
+    assert lease.step(1_100, Named(FIVE, CONTROLLERS)) == []
+    assert (lease.is_held, lease.losses) == (True, 0)
+    made = lease.step(1_200, Left("c2:1"))
+    assert made[0] == Grant(0), "two of five are none, whatever they were of three"
+
+
+def test_lease_when_all_controllers_are_others_then_it_ends_and_needs_a_new_proof() -> None:
+    """What the former ones had promised binds nobody any more."""
+    lease = began()
+    made = lease.step(1_100, Named(("d0:1", "d1:1", "d2:1")))
+    assert made[0] == Grant(0)
+    assert notes(made) == ["write_lease_lost"]
+    for one in ("d0:1", "d1:1"):
+        lease.step(1_200, Vouched(one, 1_150))
+    lease.step(1_250, Confirmed(1))
+    assert lease.until_ms == 0, "an answer of the former ones"
+    lease.step(1_300, Confirmed(asked(lease, 1_300)))
+    assert lease.until_ms == 1_150 + LEASE_MS
+
+
+def test_lease_when_a_proof_is_under_way_then_other_controllers_need_their_own() -> None:
+    """The leader may have answered before they promised anything."""
+    lease = WriteLease(CONTROLLERS, LEASE_MS)
+    lease.step(0, Led("c0:1"))
+    lease.step(0, Reigned())
+    for one in CONTROLLERS:
+        lease.step(10, Vouched(one, 5))
+    number = asked(lease, 20)
+    lease.step(30, Named(CONTROLLERS[:2], CONTROLLERS[:2]))
+    lease.step(40, Confirmed(number))
+    assert lease.until_ms == 0
+    lease.step(50, Confirmed(asked(lease, 50)))
+    assert lease.is_held
+
+
+@pytest.mark.parametrize(
+    ("configured", "members"),
+    [
+        (FIVE, CONTROLLERS),  # c3 and c4 are named before they are added
+        (("c1:1", "c3:1", "c4:1"), CONTROLLERS),  # c0 and c2 were taken out before they are removed
+        (CONTROLLERS[1:2], CONTROLLERS),  # an operator has left two out
+    ],
+)
+def test_lease_when_the_file_names_others_than_the_leader_then_a_majority_of_both_is_needed(
+    configured: tuple[str, ...], members: tuple[str, ...]
+) -> None:
+    """A majority of the file alone is one member here; the two others could elect somebody else."""
+    lease = WriteLease(configured, LEASE_MS)
+    lease.step(0, Named(configured, members))
+    lease.step(0, Led("c1:1"))
+    lease.step(0, Reigned())
+    for one in ("c1:1", "c3:1", "c4:1"):
+        lease.step(10, Vouched(one, 5))
+    assert asked_numbers(lease.step(20, Ticked())) == []
+    lease.step(30, Vouched("c2:1", 25))
+    assert asked_numbers(lease.step(40, Ticked())) != []
+
+
+def test_lease_when_the_file_lacks_the_leader_then_its_promise_is_needed_all_the_same() -> None:
+    """It elects alone: a lease without it would not hinder it."""
+    lease = began()
+    lease.step(1_100, Named(CONTROLLERS, FIVE))
+    lease.step(1_100, Led("c4:1"))
+    assert not lease.is_held
+    lease.step(1_200, Vouched("c4:1", 1_150))
+    lease.step(1_300, Confirmed(asked(lease, 1_300)))
+    assert lease.is_held
+
+
+MEMBER_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("member"), st.sampled_from(FIVE)),
+        st.tuples(st.just("told"), st.none()),
+        st.tuples(st.just("file"), st.sets(st.sampled_from(FIVE), min_size=1)),
+        st.tuples(st.just("heard"), st.sets(st.sampled_from(FIVE))),
+        st.tuples(st.just("left"), st.sampled_from(FIVE)),
+        st.tuples(st.just("pause"), st.integers(1, LEASE_MS)),
+    ),
+    max_size=40,
+)
+
+
+@pytest.mark.costly
+@settings(max_examples=300, deadline=None)
+@given(steps=MEMBER_STEPS)
+def test_lease_when_members_and_the_file_change_then_it_meets_every_majority(  # noqa: C901 - one branch a step
+    steps: list[tuple[str, Any]],
+) -> None:
+    """Whatever an operator writes into the file: who could elect another includes one who promised.
+
+    Members change one at a time, as Raft has it, and the broker knows of all changes but the last.
+    """
+    lease = began(0)
+    members, told, now_ms = set(CONTROLLERS), set(CONTROLLERS), 0
+    configured: set[str] = set(CONTROLLERS)
+    promised = dict.fromkeys(CONTROLLERS, 0)
+    lease.step(0, Named(CONTROLLERS, CONTROLLERS))
+    for kind, what in steps:
+        if kind == "member":
+            told = set(members)
+            members ^= {what} if members != {what} else set()
+        elif kind == "told":
+            told = set(members)
+        elif kind == "file":
+            configured = what
+        elif kind == "heard":
+            for one in sorted(what):
+                promised[one] = now_ms
+                lease.step(now_ms, Vouched(one, now_ms))
+        elif kind == "left":
+            promised.pop(what, None)
+            lease.step(now_ms, Left(what))
+        else:
+            now_ms += what
+        lease.step(now_ms, Named(tuple(sorted(configured)), tuple(sorted(told))))
+        for effect in lease.step(now_ms, Ticked()):
+            if isinstance(effect, Confirm):
+                lease.step(now_ms, Confirmed(effect.number))
+        if lease.is_held:
+            holds = {one for one in promised if now_ms < promised[one] + LEASE_MS}
+            assert len(members - holds) < len(members) // 2 + 1
 
 
 @pytest.mark.parametrize(

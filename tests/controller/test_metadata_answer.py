@@ -50,8 +50,12 @@ def test_answer_when_leader_group_or_page_changes_then_the_next_one_says_so() ->
     raft.core.leader_id = "n0"
     assert answer.now().ext_fields["controllerLeaderAddress"] == "h0:9878"
     assert answer.now().ext_fields["isLeader"] == "false"
+    raft.group = raft.group.joined_by(Member("n3", "h3", 9848, votes=False))
+    assert answer.now().ext_fields["peers"].endswith("n2:h2:9858;n3:h3:9848;")
+    assert answer.now().ext_fields["voters"] == "n0;n1;n2", "n3 is being caught up"
     raft.group = raft.group.joined_by(Member("n3", "h3", 9848))
     assert answer.now().ext_fields["peers"].endswith("n2:h2:9858;n3:h3:9848;")
+    assert "voters" not in answer.now().ext_fields
     answer.status_page = "h1:9890"
     assert answer.now().ext_fields[STATUS_PAGE] == "h1:9890"
     raft.core.leader_id = None

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.broker.common.settings import DEFAULTS, READ_ELSEWHERE, check_values
+from rmqha.remoting.address import parse_address, split_addresses
 from rmqha.remoting.codes import ResponseCode
 from rmqha.runtime.properties import format_properties, parse_properties
 
@@ -21,7 +22,7 @@ BLACK_LIST = frozenset(
 )
 LIVE = frozenset(
     {
-        "autoCreateSubscriptionGroup", "brokerPermission", "enablePropertyFilter",
+        "autoCreateSubscriptionGroup", "brokerPermission", "controllerAddr", "enablePropertyFilter",
         "longPollingEnable", "maxTransferBytesOnMessageInDisk", "maxTransferBytesOnMessageInMemory",
         "maxTransferCountOnMessageInDisk", "maxTransferCountOnMessageInMemory",
         "recallMessageEnable", "rejectTransactionMessage", "shortPollingTimeMills", "slaveReadEnable",
@@ -30,6 +31,8 @@ LIVE = frozenset(
     }
 )  # fmt: skip
 """Keys that take effect at once."""
+CONTROLLERS_MAX = 30
+"""That a running broker can be told of: a group has nine members at most, and may be replaced by another."""
 
 
 class ConfigRefused(NamedTuple):
@@ -67,9 +70,31 @@ def read_update(body: bytes, known: Mapping[str, str]) -> dict[str, str] | Confi
         )
     try:
         check_values({**known, **changed})
+        if "controllerAddr" in changed:
+            _check_controllers(known, changed["controllerAddr"])
     except ConfigInvalid as error:
         return ConfigRefused(ResponseCode.SYSTEM_ERROR, str(error))
     return changed
+
+
+def _check_controllers(known: Mapping[str, str], text: str) -> None:
+    """Refuse a list that cannot be meant; whoever counts a majority counts its addresses."""
+    if known.get("enableControllerMode", "").lower() != "true":
+        raise ConfigInvalid("controllerAddr: this broker has no controllers (enableControllerMode)")
+    addresses = split_addresses(text)
+    if not addresses:
+        raise ConfigInvalid(
+            "controllerAddr names nobody; the form is HOST:PORT;HOST:PORT;HOST:PORT"
+        )
+    for address in addresses:
+        try:
+            parse_address(address)
+        except ConfigInvalid as error:
+            raise ConfigInvalid(f"controllerAddr: {error}") from error
+        if addresses.count(address) > 1:
+            raise ConfigInvalid(f"controllerAddr names {address} more than once")
+    if len(addresses) > CONTROLLERS_MAX:
+        raise ConfigInvalid(f"controllerAddr names {len(addresses)}, {CONTROLLERS_MAX} at most")
 
 
 def edited(text: str, changed: Mapping[str, str]) -> str:

@@ -196,6 +196,7 @@ class BrokerReplica:
             config, self._route(), network=network, clock=clock, check=self._check,
             refusals=self.refusals, connection_ids=connection_ids,
         )  # fmt: skip
+            named=lambda addresses: self.manager.give(ev.ControllersNamed(addresses)),
 
     def _join_set(
         self,
@@ -240,6 +241,7 @@ class BrokerReplica:
     def _copy_from_master(self) -> None:
         """What a slave takes from its master beside the log."""
         self._copies = MasterCopies(
+                controllers=lambda: self.replicas.search.controllers,
             self, self.metadata, self.services, self._client, self._log,
             followed=self._followed, take_modes=self.pop.take_modes,
             connect=lambda address: self._replication.give(ha_ev.MasterFound(address)),

@@ -9,6 +9,7 @@ class ReplicasSettings(Struct, frozen=True):
     """Who the broker is and how often it speaks; the defaults are Java's where Java has the period.
 
     Attributes:
+        controllers: of ``controllerAddr`` when the broker starts; others may be named while it runs.
         retry_ms, retry_ms_max: pauses after a failure, growing.
         check_gap_ms: between two questions whether what 1008 says is so.
         busy_retry_ms: after SYSTEM_BUSY: the controller asked for patience, not for silence.

@@ -31,7 +31,7 @@ from rmqha.remoting.settings import (
     RemotingSettings,
     too_little_held,
 )
-from rmqha.remoting.topic_names import topic_error
+from rmqha.remoting.topic_names import PERM_ALL, topic_error
 from rmqha.runtime.tls_settings import TLS_DEFAULTS
 from rmqha.store.settings import StoreSettings
 from rmqha.store.settings import load_settings as load_store_settings
@@ -202,7 +202,6 @@ class BrokerConfig(Struct, frozen=True):
     port: int
     ha_port: int
     name_servers: tuple[str, ...]
-    controllers: tuple[str, ...]
     identity_path: str
     epoch_path: str
     store: StoreSettings
@@ -213,6 +212,11 @@ class BrokerConfig(Struct, frozen=True):
 
     @property
     def remoting(self) -> RemotingSettings:
+    @property
+    def controllers(self) -> tuple[str, ...]:
+        """The addresses of ``controllerAddr``, which may change; none for a broker alone."""
+        return _addresses("controllerAddr", self.values)
+
         """Limits of the ports and of the broker's own connections."""
         return RemotingSettings(
             connections_max=self.connections_max,
@@ -304,7 +308,6 @@ def load_config(
         port=port,
         ha_port=ha_port,
         name_servers=_addresses("namesrvAddr", values),
-        controllers=_addresses("controllerAddr", values),
         identity_path=values["storePathBrokerIdentity"] or os.path.join(root, "brokerIdentity"),
         epoch_path=values["storePathEpochFile"] or os.path.join(root, "epochFileCheckpoint"),
         store=store,

@@ -63,7 +63,7 @@ class ReplicasCore:
         self._attempts = self._agenda.attempts
         self._waiting: list[Job] = []
         self._wall_offset_ms = 0
-        self._handing_over = HandingOver(settings, self._agenda)
+        self._handing_over = HandingOver(settings, self._agenda, self.search)
         self._switch = PlannedSwitch(self._agenda)
         self.place = Place(
             settings, self.registration, self._agenda, self._handing_over, self._switch
@@ -103,7 +103,7 @@ class ReplicasCore:
                 self._answered(now_ms, event)
             case ev.Unanswered(token, sent, reason):
                 self._unanswered(now_ms, token, reason, sent=sent)
-            case ev.Notified() | ev.Told() | ev.NameServerAnswered():
+            case ev.Notified() | ev.Told() | ev.NameServerAnswered() | ev.ControllersNamed():
                 self._heard(now_ms, event)
             case ev.RoleSettled(epoch, accepted):
                 self._effects += self.place.settled(epoch, accepted=accepted)
@@ -121,7 +121,7 @@ class ReplicasCore:
         effects, self._effects = self._effects, []
         return effects
 
-    def _heard(self, now_ms: int, event: ev.Notified | ev.Told | ev.NameServerAnswered) -> None:
+    def _heard(self, now_ms: int, event: ev.Unasked) -> None:
         """What nobody here has asked for."""
         match event:
             case ev.Notified(fields, _):
@@ -131,18 +131,16 @@ class ReplicasCore:
             case ev.NameServerAnswered(master_address, ha_address):
                 if ha_address and master_address == self.place.master_address:
                     self._effects += self.place.found(now_ms, ha_address)
+            case ev.ControllersNamed(addresses):
+                self.search.named(addresses)
+                self._due[Job.FIND_LEADER] = now_ms
+                self._beat_soon(now_ms)
+                self._note("controllers_named", configured=addresses, members=self.search.members)
 
     def _note(self, event: str, level: str = "info", **facts: object) -> None:
         self._effects.append(Note(event, level, facts))
 
-    def _disk_done(
-        self,
-        now_ms: int,
-        event: ev.TemporaryWritten
-        | ev.TemporaryRemoved
-        | ev.IdentityWritten
-        | ev.ReplicationStarted,
-    ) -> None:
+    def _disk_done(self, now_ms: int, event: ev.DiskDone) -> None:
         match event:
             case ev.TemporaryWritten(identity):
                 self.registration.temporary_written(identity)
@@ -237,9 +235,11 @@ class ReplicasCore:
         return now_ms + self._wall_offset_ms
 
     def _find_leader(self, now_ms: int) -> None:
+        next_ms = now_ms + self.settings.sync_controller_metadata_period_ms
         if self.search.is_open:
+            self._due.setdefault(Job.FIND_LEADER, next_ms)
             return
-        self._due[Job.FIND_LEADER] = now_ms + self.settings.sync_controller_metadata_period_ms
+        self._due[Job.FIND_LEADER] = next_ms
         for address in self.search.controllers:
             code = RequestCode.CONTROLLER_GET_METADATA_INFO
             self.search.asked(self._ask(Job.FIND_LEADER, code, {}, to=address))
@@ -296,9 +296,13 @@ class ReplicasCore:
                 self._told(now_ms, answer.fields, answer.body)
             self._hints.checked(now_ms, self.place.master_epoch)
             return
+        known = self.search.controllers
         if self.search.answered(answer.token, answer.fields):
             self._attempts[job] = 0
             self._note("controller_leader_found", leader=self.search.leader)
+        if self.search.controllers != known:
+            self._note("controller_members_found", members=self.search.members)
+            self._beat_soon(now_ms)
         self._leader_answered(now_ms)
 
     def _unanswered(self, now_ms: int, token: int, reason: str, *, sent: bool) -> None:
@@ -412,17 +416,12 @@ class ReplicasCore:
     def _hinted(self, now_ms: int, fields: Mapping[str, str] | None) -> None:
         """A notification, which anybody can send."""
         try:
-            master_id, epoch, address = master_of(fields)
+            hint = master_of(fields)
         except RemoteProtocolError as error:
             self._note("notification_malformed", "warning", reason=str(error))
             return
-        place = self.place
-        if self.broker_id is None or master_id < 1 or epoch < max(1, place.master_epoch):
-            return
-        known = (place.master_epoch, place.master_id, place.master_address)
-        if (epoch, master_id, address) == known and master_id != self.broker_id:
-            return
-        self._hints.heard(now_ms, epoch)
+        known = (self.place.master_id, self.place.master_epoch, self.place.master_address)
+        self._hints.heard(now_ms, hint, known, self.broker_id)
 
     def _check(self, now_ms: int) -> None:
         if not self._hints.may_check(now_ms):
@@ -455,6 +454,11 @@ class ReplicasCore:
         self._due[Job.HEARTBEAT] = now_ms + self._beat_ms()
         fields = heartbeat_fields(self.settings, self.broker_id)
         self._effects.append(ev.Beat(self.search.controllers, fields))
+
+    def _beat_soon(self, now_ms: int) -> None:
+        """Others are to hear of this broker, if it is one that beats at all."""
+        if Job.HEARTBEAT in self._due:
+            self._due[Job.HEARTBEAT] = now_ms
 
     def _promised(self, now_ms: int, for_ms: int) -> None:
         self._promise_ms = for_ms

@@ -83,6 +83,12 @@ class SwitchWanted(Struct, frozen=True):
     heir: int
 
 
+class ControllersNamed(Struct, frozen=True):
+    """``controllerAddr`` has another value, one address at least."""
+
+    addresses: tuple[str, ...]
+
+
 class TemporaryWritten(Struct, frozen=True):
     """The temporary identity file is durable."""
 
@@ -130,6 +136,12 @@ class NameServerAnswered(Struct, frozen=True):
     ha_address: str
 
 
+Unasked = Notified | Told | NameServerAnswered | ControllersNamed
+"""What nobody here has asked for."""
+
+DiskDone = TemporaryWritten | TemporaryRemoved | IdentityWritten | ReplicationStarted
+"""How what waits for the disk has ended."""
+
 Event = (
     Started
     | Ticked
@@ -139,6 +151,7 @@ Event = (
     | Told
     | Promised
     | SwitchWanted
+    | ControllersNamed
     | TemporaryWritten
     | TemporaryRemoved
     | IdentityWritten

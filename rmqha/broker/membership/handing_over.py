@@ -12,6 +12,7 @@ from rmqha.base.machine import Note
 from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.broker.membership.agenda import Agenda, Job
 from rmqha.broker.membership.events import Effect, Leave
+from rmqha.broker.membership.leader_search import LeaderSearch
 
 
 class HandingOver:
@@ -21,8 +22,9 @@ class HandingOver:
         lost_epoch: the epoch that it must not reign in again, 0 for none.
     """
 
-    def __init__(self, settings: ReplicasSettings, agenda: Agenda) -> None:
+    def __init__(self, settings: ReplicasSettings, agenda: Agenda, search: LeaderSearch) -> None:
         self._settings = settings
+        self._search = search
         self._agenda = agenda
         self.lost_epoch = 0
         self._heirs: tuple[int, ...] = ()
@@ -70,4 +72,4 @@ class HandingOver:
             effects.append(Note("waits_to_be_missed", "error", facts))
         self._is_leaving = True
         self._agenda.due[Job.POLL] = now_ms + self._settings.elect_retry_ms_max
-        return [*effects, Leave(self._settings.controllers)]
+        return [*effects, Leave(self._search.controllers)]

@@ -21,8 +21,19 @@ class Hints:
         self._epoch = 0
         self._check_from_ms = 0
 
-    def heard(self, now_ms: int, epoch: MasterEpoch) -> None:
-        """Somebody told of this epoch: have it checked."""
+    def heard(
+        self,
+        now_ms: int,
+        hint: tuple[int, MasterEpoch, str],
+        known: tuple[int | None, MasterEpoch, str],
+        own_id: int | None,
+    ) -> None:
+        """Somebody told of a master, by id, epoch and address: have it checked, if that is news."""
+        master_id, epoch, _ = hint
+        if own_id is None or master_id < 1 or epoch < max(1, known[1]):
+            return
+        if hint == known and master_id != own_id:
+            return
         self._epoch = epoch
         self._agenda.due[Job.CHECK] = max(now_ms, self._check_from_ms)
 

@@ -1,4 +1,8 @@
-"""Which controller leads: asked of all at once, believed most from the leader itself.
+"""Which controller leads, and which there are: asked of all at once, believed most from the leader itself.
+
+A group of controllers changes while it works. Asked, and told of this broker, are those of
+``controllerAddr`` and the members that the leader names: a member that the configuration lacks would
+take this broker for dead as soon as it leads.
 
 Source: RIP-44, "Controller"; RocketMQ's protocol as observed.
 """
@@ -8,8 +12,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 
+from rmqha.base.errors import ConfigInvalid
 from rmqha.base.machine import Note
+from rmqha.remoting.address import parse_address, split_addresses
 
+MEMBERS_NAMED_MAX = 100
 _JITTER_STEPS = 256
 WARN_EVERY_MS = 30_000
 
@@ -26,26 +33,63 @@ def backoff_ms(attempt: int, first_ms: int, limit_ms: int, salt: str) -> int:
     return delay_ms // 2 + delay_ms * spread // (2 * _JITTER_STEPS) + 1
 
 
+def members_of(fields: Mapping[str, str], leader: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Who votes in the group, and who joins it, by an answer to 1005 that names this leader.
+
+    The leader alone where it names no addresses, as with JRaft. The form is ``n0:10.0.0.1:9878;n1:..``.
+    """
+    named = [one.partition(":")[::2] for one in split_addresses(fields.get("peers", ""))]
+    ids = split_addresses(fields.get("voters", "")) or [name for name, _ in named]
+    voters = tuple(dict.fromkeys(address for name, address in named if name in ids))
+    if leader not in voters or len(named) > MEMBERS_NAMED_MAX:
+        return (leader,), ()
+    try:
+        for _, address in named:
+            parse_address(address)
+    except ConfigInvalid:
+        return (leader,), ()
+    return voters, tuple(address for name, address in named if name not in ids)
+
+
 class LeaderSearch:
-    """What the controllers say about their leader.
+    """What the controllers say about themselves.
 
     Args:
-        controllers: all addresses.
+        configured: the addresses of ``controllerAddr``.
         salt: names who asks, see :func:`backoff_ms`.
 
     Attributes:
+        members: who votes, by the leader's word; empty while nobody has named a leader.
+        joining: who does not vote yet, by the same.
         leader: where requests go; None while nobody is known.
         failures: requests to a leader in a row that brought nothing.
     """
 
-    def __init__(self, controllers: tuple[str, ...], salt: str) -> None:
-        self.controllers = controllers
+    def __init__(self, configured: tuple[str, ...], salt: str) -> None:
+        self.configured = configured
+        self.members: tuple[str, ...] = ()
+        self.joining: tuple[str, ...] = ()
         self._salt = salt
         self.leader: str | None = None
         self.failures = 0
         self._open: set[int] = set()
         self._heard = 0
         self._warned_ms: int | None = None
+
+    @property
+    def controllers(self) -> tuple[str, ...]:
+        """All who are to be asked, and to hear of this broker."""
+        return tuple(dict.fromkeys(self.configured + self.members + self.joining))
+
+    def named(self, configured: tuple[str, ...]) -> None:
+        """Others are configured from here on; whoever was asked before is not listened to.
+
+        Where not one of them is a known member, they are another group.
+        """
+        self.configured = configured
+        self._open.clear()
+        if not set(configured) & set(self.members):
+            self.members, self.joining, self.leader = (), (), None
 
     @property
     def is_open(self) -> bool:
@@ -78,15 +122,19 @@ class LeaderSearch:
         Returns:
             Whether there is a leader now and was none, or another.
         """
+        if token not in self._open:
+            return False
         self._open.discard(token)
         self._heard += 1
         found = (fields or {}).get("controllerLeaderAddress", "").strip()
         is_leader = (fields or {}).get("isLeader", "").lower() == "true"
-        if not found or found == self.leader or not (is_leader or self.leader is None):
+        if not found or not (is_leader or self.leader is None):
             return False
+        self.members, self.joining = members_of(fields or {}, found)
+        is_new = found != self.leader
         self.leader = found
         self._warned_ms = None
-        return True
+        return is_new
 
     def lost(self) -> None:
         """The leader did not answer, or says that it leads no more."""

@@ -19,6 +19,10 @@ Invariants:
   this one's heartbeats still be answered: an answer does not say who is master. So only one row
   leads into "held", from "asking" by ``Confirmed``: the leader's own word, given to a question
   that was sent after promises that still hold.
+- Who the controllers are may change (``Named``). A majority is needed of those that the configuration
+  names and of those that the leader names: such promises meet every majority that an election can
+  have, while the one names nodes that are no members, or the other is one change old. What was held
+  goes on if the promises of both new groups hold at that moment; a proof under way begins anew.
 - The lease is judged by the clock at the moment of the write, never by a timer: a process that
   was stopped wakes up without it. ``Ticked`` only tells logs and figures what has happened.
 
@@ -37,6 +41,7 @@ _SLAVE, _BARE, _ASKING, _HELD, _FENCED = "slave", "unpromised", "asking", "held"
 _OVER = "the oldest promise that matters is over"
 _LEFT = "a connection ended; too few promises are left"
 _LED = "the new leader has promised nothing"
+_NAMED = "too few of those that count now have promised"
 
 TABLE: tuple[Transition, ...] = (
     Transition(_SLAVE, "Reigned", _BARE, "too few controllers have promised", "ADR 0016"),
@@ -44,14 +49,17 @@ TABLE: tuple[Transition, ...] = (
     Transition(_SLAVE, "Reigned", _FENCED, "somebody asks for an election", "ADR 0024"),
     Transition(_BARE, "Vouched", _ASKING, "this promise completes a majority", "ADR 0016"),
     Transition(_BARE, "Led", _ASKING, "the leader is one that has promised", "ADR 0016"),
+    Transition(_BARE, "Named", _ASKING, "those that count now have promised", "ADR 0016"),
     Transition(_ASKING, "Confirmed", _HELD, "the answer is to this question", "ADR 0016"),
     # A promise ends: by time, with its connection, or because it was not the leader's.
     Transition(_ASKING, "Ticked", _BARE, _OVER, "ADR 0016, the bound"),
     Transition(_ASKING, "Left", _BARE, _LEFT, "ADR 0016"),
     Transition(_ASKING, "Led", _BARE, _LED, "ADR 0016"),
+    Transition(_ASKING, "Named", _BARE, _NAMED, "ADR 0016"),
     Transition(_HELD, "Ticked", _BARE, _OVER, "ADR 0016, the bound"),
     Transition(_HELD, "Left", _BARE, _LEFT, "ADR 0016"),
     Transition(_HELD, "Led", _BARE, _LED, "ADR 0016"),
+    Transition(_HELD, "Named", _BARE, _NAMED, "ADR 0016"),
     # The watcher of a broker that stands still is about to have another elected.
     Transition(_BARE, "Fenced", _FENCED, "always", "ADR 0024"),
     Transition(_ASKING, "Fenced", _FENCED, "always", "ADR 0024"),

@@ -67,11 +67,13 @@ class Looked(Struct, frozen=True):
         facts: what the broker said last.
         is_fenced: the fence is up, perhaps since the time of a watcher that has ended.
         is_fence_seen: the broker knows.
+        controllers: who they are, as the broker said last; empty for those of the settings.
     """
 
     facts: Facts
     is_fenced: bool
     is_fence_seen: bool
+    controllers: tuple[str, ...] = ()
 
 
 WatchEvent = Looked | Answered | Unanswered
@@ -130,6 +132,8 @@ class StallWatch:
         if now_ms - self._looked_ms >= SELF_LATE_MS:
             self._since_ms = now_ms
         self._looked_ms = now_ms
+        if look.controllers and look.controllers != self._search.configured:
+            self._search.named(look.controllers)
         if look.is_fenced and not self._is_raised:
             self._is_raised, self._closed_until_ms = True, now_ms + FORGET_MS
         facts = self._facts = look.facts
@@ -176,7 +180,7 @@ class StallWatch:
         silent = replicas.broker_heartbeat_interval_ms <= silent_ms < BEAT_FOR_MS
         if silent and now_ms >= self._beat_ms:
             self._beat_ms = now_ms + replicas.broker_heartbeat_interval_ms
-            done.append(Beat(replicas.controllers, self._heartbeat(silent_ms)))
+            done.append(Beat(self._search.controllers, self._heartbeat(silent_ms)))
         if now_ms >= self._ask_ms and not self._is_asking:
             self._ask_ms = now_ms + (POLL_MS if self.moved else ASK_MS)
             done += self._ask_next()

@@ -12,6 +12,10 @@ leader has said so in answer to a question sent after such promises, and put in 
 elections; from then on they need only follow each other without a gap, for nobody can be elected
 in between.
 
+Who the controllers are is said twice: by the broker's configuration, and by the leader. A majority is
+needed of both, for neither is always right: the one may name nodes that are no members yet or no more,
+which no election asks, the other may be a few seconds old.
+
 ``lease_table.py`` has the states, the bound and the invariants; tests hold it against this core.
 
 Without the lease a master may still write what every replica acknowledges that could be elected
@@ -76,6 +80,18 @@ class Led(Struct, frozen=True):
     controller: str
 
 
+class Named(Struct, frozen=True):
+    """Who the controllers are from here on.
+
+    Attributes:
+        configured: by ``controllerAddr``.
+        members: by the word of who leads them; empty while nobody has said it.
+    """
+
+    configured: tuple[str, ...]
+    members: tuple[str, ...] = ()
+
+
 class Fenced(Struct, frozen=True):
     """Somebody may have another elected, whatever was promised (``stall_watch.py``)."""
 
@@ -84,7 +100,9 @@ class Unfenced(Struct, frozen=True):
     """Nobody does any more: the lease may begin again, as after a gap."""
 
 
-LeaseEvent = Reigned | Deposed | Vouched | Confirmed | Left | Led | Fenced | Unfenced | Ticked
+LeaseEvent = (
+    Reigned | Deposed | Vouched | Confirmed | Left | Led | Named | Fenced | Unfenced | Ticked
+)
 
 
 class Grant(NamedTuple):
@@ -130,8 +148,8 @@ class WriteLease:
         self.until_ms = 0
         self.is_held = False
         self.losses = 0
-        self._controllers = controllers
-        self._majority = len(controllers) // 2 + 1
+        self._groups: tuple[tuple[str, ...], ...] = (controllers,)
+        self._all = frozenset(controllers)
         self._vouched: dict[str, int] = {}
         self._leader = ""
         self._reigns = False
@@ -164,8 +182,8 @@ class WriteLease:
                 self._vouched[controller] = max(known, min(sent_ms, now_ms) - short_ms)
             case Left(controller):
                 self._vouched.pop(controller, None)
-            case Led(controller):
-                self._leader = controller
+            case Led() | Named():
+                self._learn(event)
             case Confirmed(number):
                 # An answer to an older question may speak of a time before the gap.
                 known = number == self._candidates and now_ms < self._candidate_until_ms
@@ -194,10 +212,25 @@ class WriteLease:
             made.append(Note("write_lease_held", "info", {"for_ms": until_ms - now_ms}))
         elif self.is_held and not held and self._reigns:
             self.losses += 1
-            silent = [one for one in self._controllers if not self._counts(one, now_ms)]
+            silent = [one for one in sorted(self._all) if not self._counts(one, now_ms)]
             made.append(Note("write_lease_lost", "warning", {"silent": silent}))
         self.is_held = held
         return made
+
+    def _learn(self, event: Led | Named) -> None:
+        """Count others from here on.
+
+        A proof stands if the promises of those who count now hold as well: until this moment nobody
+        was elected for the promises of before, and from it on nobody can be for theirs. A question
+        that is under way may be answered for a time before they were given.
+        """
+        if isinstance(event, Led):
+            self._leader = event.controller
+            return
+        self._groups = tuple(group for group in (event.configured, event.members) if group)
+        self._all = frozenset(event.configured + event.members)
+        self._vouched = {one: at for one, at in self._vouched.items() if one in self._all}
+        self._candidate_until_ms = 0
 
     def _look_for_proof(self, now_ms: int, promised_ms: int) -> None:
         """Keep the oldest promise that still holds until a question sent after it is answered."""
@@ -221,9 +254,13 @@ class WriteLease:
 
     def _promised_ms(self) -> int:
         """Until when the controllers wait; 0 when too few have promised anything."""
-        sent = sorted((self._vouched.get(one, NEVER) for one in self._controllers), reverse=True)
-        oldest_ms = sent[self._majority - 1]
-        if self._leader in self._controllers:
+        oldest_ms = min((self._oldest_ms(group) for group in self._groups), default=NEVER)
+        if self._leader in self._all:
             # By other names than the configured ones the leader is one of the majority, or not.
             oldest_ms = min(oldest_ms, self._vouched.get(self._leader, NEVER))
         return 0 if oldest_ms == NEVER else oldest_ms + self.lease_ms
+
+    def _oldest_ms(self, group: tuple[str, ...]) -> int:
+        """The oldest promise of the newest that are a majority."""
+        sent = sorted((self._vouched.get(one, NEVER) for one in group), reverse=True)
+        return sent[len(group) // 2]

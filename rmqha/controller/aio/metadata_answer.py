@@ -31,5 +31,6 @@ class MetadataAnswer:
     def _fields(self, leader_id: str | None) -> dict[str, str]:
         return metadata_info(
             self._config, self._raft.member_peers(), leader_id,
-            is_leader=leader_id == self._config.self_id, status_page=self.status_page,
+            is_leader=leader_id == self._config.self_id, voters=self._raft.members().voters,
+            status_page=self.status_page,
         )  # fmt: skip

@@ -54,6 +54,7 @@ class AdminProcessor:
 
     def __init__(
         self,
+        named: told of other controllers.
         broker: Asked,
         log: Logger,
         file: ConfigText,
@@ -66,6 +67,7 @@ class AdminProcessor:
         self._broker = broker
         self._log = log
         self._file = file
+        named: Callable[[tuple[str, ...]], None],
         self._disk_use = disk_use
         self._services = services
         self._held_pulls = held_pulls
@@ -74,6 +76,7 @@ class AdminProcessor:
         self.status_page = ""
         self._oldest = OldestMessage(broker.store, broker.tasks)
 
+        self._named = named
     def handlers(self) -> Handlers:
         """By request code."""
         return {
@@ -125,7 +128,11 @@ class AdminProcessor:
         Returns:
             Why nothing was changed; None when all was.
         """
-        found = read_update(format_properties(changed).encode(), self._broker.config.values)
+        config = self._broker.config
+        if not config.boolean("enableControllerMode"):
+            # The file of a broker alone may name some; it does not look at them at its start either.
+            changed = {key: value for key, value in changed.items() if key != "controllerAddr"}
+        found = read_update(format_properties(changed).encode(), config.values)
         if isinstance(found, ConfigRefused):
             return found.remark
         self._changed(found)
@@ -144,6 +151,8 @@ class AdminProcessor:
             broker.offsets.table.forget_resets()
 
     def runtime_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        if "controllerAddr" in changed:
+            self._named(broker.config.controllers)
         """Answer with the runtime figures (28)."""
         facts = self._facts(self._oldest.stored_ms())
         table = runtime_table(facts, self._broker.statistics)

@@ -29,6 +29,7 @@ from rmqha.broker.membership.write_lease import (
     LeaseEvent,
     Led,
     Left,
+    Named,
     Reigned,
     Unfenced,
     Vouched,
@@ -153,6 +154,7 @@ class ReplicasManager:
                 on_due=lambda: self._lease(Ticked()),
             )
         self._confirming = False
+        self._counted = Named(settings.controllers)
         self._promises: dict[str, int] = {}
         self._promise_ms = 0
 
@@ -217,6 +219,11 @@ class ReplicasManager:
 
     def _tell_lease(self) -> None:
         """The lease follows what the core knows."""
+        named = Named(self.core.search.configured, self.core.search.members)
+        if named != self._counted:
+            self._counted = named
+            self._lease(named)
+            self._tell_promise()
         if self.core.search.leader is not None:
             self._lease(Led(self.core.search.leader))
         self._lease(Reigned() if self._reigns else Deposed())
@@ -323,6 +330,8 @@ class ReplicasManager:
             self._log.log("debug", "heartbeat_not_sent", to=address, reason=str(error))
         finally:
             self._beating[address] -= 1
+            if not self._beating[address]:
+                del self._beating[address]
 
     def _promised(self, address: str, sent_ms: int, fields: Mapping[str, str] | None) -> None:
         """An answer; a controller that asks silent masters waits for less than it was asked to."""
@@ -330,10 +339,16 @@ class ReplicasManager:
         self._lease(Vouched(address, sent_ms, max(UNSAID, promise_ms)))
         if promise_ms:  # 0 is for a while only
             self._promises[address] = max(0, promise_ms)
-            shortest_ms = min((one for one in self._promises.values() if one), default=0)
-            if shortest_ms != self._promise_ms:
-                self._promise_ms = shortest_ms
-                self.give(ev.Promised(shortest_ms))
+            self._tell_promise()
+
+    def _tell_promise(self) -> None:
+        """The core beats as often as the shortest promise asks for, of those who are controllers now."""
+        known = self.core.search.controllers
+        self._promises = {one: ms for one, ms in self._promises.items() if one in known}
+        shortest_ms = min((one for one in self._promises.values() if one), default=0)
+        if shortest_ms != self._promise_ms:
+            self._promise_ms = shortest_ms
+            self.give(ev.Promised(shortest_ms))
 
     async def _wait_for(self, effect: LaneEffect) -> None:
         match effect:

@@ -50,11 +50,13 @@ class StallGuard:
         settings: for it.
         facts: what the broker says of itself; its ``sign_ms`` is not looked at.
         on_fence: told when the fence goes up, and when it falls.
+        controllers: who they are now.
     """
 
     def __init__(
         self, port: WatchPort, settings: WatchSettings, clock: Clock, log: Logger, *,
         facts: Callable[[], Facts], on_fence: Callable[[bool], None],
+        controllers: Callable[[], tuple[str, ...]],
     ) -> None:  # fmt: skip
         self._port = port
         self._settings = settings
@@ -62,6 +64,7 @@ class StallGuard:
         self._log = log
         self._facts = facts
         self._on_fence = on_fence
+        self._controllers = controllers
         self._started_ms: int | None = None
 
     def is_fenced(self) -> bool:
@@ -73,6 +76,7 @@ class StallGuard:
         page, known = self._port.page, False
         while True:
             now_ms = self._clock.now_ms()
+            page.name_controllers(self._controllers())
             page.tell(self._facts()._replace(sign_ms=now_ms))
             self._keep_running(now_ms)
             if page.is_fenced:

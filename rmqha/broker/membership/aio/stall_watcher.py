@@ -60,7 +60,8 @@ class StallWatcher:
         """Look, for ever."""
         page = self._page
         while True:
-            self._driver.give(Looked(page.facts, page.is_fenced, page.is_fence_seen))
+            looked = Looked(page.facts, page.is_fenced, page.is_fence_seen, page.controllers())
+            self._driver.give(looked)
             await self._clock.sleep(LOOK_MS)
 
     def _carry_out(self, effect: WatchEffect) -> None:
