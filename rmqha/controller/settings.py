@@ -16,7 +16,7 @@ from rmqha.auth.settings import SERVER_DEFAULTS as AUTH_DEFAULTS
 from rmqha.auth.settings import AuthSettings
 from rmqha.auth.settings import load_settings as load_auth_settings
 from rmqha.base.errors import ConfigInvalid
-from rmqha.base.proofs import SECRET_LENGTH_MIN
+from rmqha.base.proofs import check_secrets
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.remoting.address import PORT_MAX, format_address, parse_address, split_addresses
 from rmqha.remoting.settings import SERVER_DEFAULTS, too_little_held
@@ -75,8 +75,10 @@ DEFAULTS: dict[str, str] = {
     "raftForgiveDamage": "false",
     "raftHeartbeatMs": "50",
     "raftLeaseMs": "90",
+    "raftProofOptional": "false",
     "raftRequestsInFlightMax": "64",
     "raftSecret": "",
+    "raftSecretAccepted": "",
     "raftSnapshotChunkBytes": "262144",
     "raftTrailingEntries": "2000",
     "raftVoteGuardMs": "100",
@@ -270,8 +272,7 @@ def _check_words(config: ControllerConfig) -> None:
             f"activeProbeMasters={masters} must be {PROBE_LEASED} (those with a write lease) "
             f"or {PROBE_ALL}"
         )
-    if 0 < len(config.values["raftSecret"]) < SECRET_LENGTH_MIN:
-        raise ConfigInvalid(f"raftSecret must have {SECRET_LENGTH_MIN} characters or more")
+    check_secrets(config.values, "raft")
     if config.auth.authentication and len(config.peers) > 1 and not config.values["raftSecret"]:
         raise ConfigInvalid(
             "authenticationEnabled=true needs raftSecret: controllers prove by it who they are"

@@ -10,6 +10,7 @@ import pytest
 
 from rmqha.auth.signature import Credentials
 from rmqha.broker.topics.aio.ports import TABLE_FIELD, TABLE_WANTED
+from rmqha.broker.topics.aio.rights import SLAVE_USER
 from rmqha.ha.events import Role
 from rmqha.remoting.command import RemotingCommand
 from tests.broker.replicas import NAME, TOPIC, ReplicaCluster, master_of, send_fields
@@ -31,6 +32,7 @@ __all__ = ["cluster"]
 BOB = Credentials("bob", "bob-s-password")
 SIZE = struct.Struct(">i")
 HA_SECRET = "0123456789abcdef0123"
+OTHER_SECRET = "of-another-roll-0123"
 
 
 def places(cluster: ReplicaCluster) -> Iterator[tuple[int, bytes]]:
@@ -284,8 +286,11 @@ def test_settings_when_users_are_asked_for_but_not_their_permissions_then_super_
 @pytest.mark.parametrize(
     ("keys", "may_copy"),
     [
-        ({}, {"nobody", "ann", "bob", "inner"}),
+        ({}, {"nobody", "ann", "bob", "inner", "slave"}),
         ({"haSecret": HA_SECRET}, {"bob"}),
+        ({"haSecret": HA_SECRET, "haSecretAccepted": OTHER_SECRET}, {"bob", "slave"}),
+        ({"haSecret": HA_SECRET, "haProofOptional": "true"},
+         {"nobody", "ann", "bob", "inner", "slave"}),
         ({"innerClientAuthenticationCredentials": KEYS["innerClientAuthenticationCredentials"]},
          {"bob", "inner"}),
     ],
@@ -301,7 +306,8 @@ def test_users_when_authentication_is_off_then_only_slaves_and_super_users_copy_
         assert (ask(cluster, 201, asked, by=None).code == 16) == inner
         done(make_user(cluster, by=INNER if inner else None))
         done(make_user(cluster, BOB, by=INNER if inner else None, userType="Super"))
-        who = {"nobody": None, "ann": ANN, "bob": BOB, "inner": INNER}
+        slave_of_before = Credentials(SLAVE_USER, OTHER_SECRET)
+        who = {"nobody": None, "ann": ANN, "bob": BOB, "inner": INNER, "slave": slave_of_before}
         got = {name: ask(cluster, 201, asked, by=by) for name, by in who.items()}
         shown = {name for name, one in got.items() if b"bob-s-password" in bytes(one.body)}
         assert shown == may_copy

@@ -98,6 +98,13 @@ def test_register_period_when_set_then_it_stays_between_ten_seconds_and_a_minute
         ("flushDiskType", "NEVER", "flushDiskType=NEVER"),
         ("logLevel", "loud", "logLevel=loud is not a level"),
         ("msgTraceTopicName", "../traces", "msgTraceTopicName: topic"),
+        ("brokerPermission", "8", "brokerPermission=8 is not from 0 to 7"),
+        ("brokerPermission", "99", "brokerPermission=99 is not from 0 to 7"),
+        ("haSecret", "too short", "haSecret must have 16 characters"),
+        ("haSecretAccepted", "too short", "haSecretAccepted must have 16 characters"),
+        ("haSecretAccepted", "another secret of 20", "haSecretAccepted needs haSecret"),
+        ("haProofOptional", "true", "haProofOptional=true needs haSecret"),
+        ("haProofOptional", "perhaps", "haProofOptional=perhaps is neither true nor false"),
     ],
 )
 def test_bad_value_when_read_then_the_error_names_key_and_reason(

@@ -33,6 +33,7 @@ class Scrape(NamedTuple):
         lags_left_out: queues that were too many.
         records_skipped: records that the store or a service could not act on.
         planned_switches, sends_passed_on: see ``Statistics``.
+        peers_unproven: connections of replication that proved no ``haSecret``, and were taken.
     """
 
     facts: Facts
@@ -46,6 +47,7 @@ class Scrape(NamedTuple):
     records_skipped: int
     planned_switches: int
     sends_passed_on: int
+    peers_unproven: int
 
 
 def lags_of(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from rmqha.auth.aio.guard import Refusals
 from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.base.ids import MasterEpoch, SyncStateSetEpoch
+from rmqha.base.proofs import Secrets
 from rmqha.broker.admin.aio.admin_requests import AdminProcessor
 from rmqha.broker.admin.aio.config_text import ConfigText
 from rmqha.broker.admin.aio.figure_requests import FigureProcessor
@@ -152,12 +153,16 @@ class BrokerReplica:
         self.refusals = Refusals(log)
         self.rejected = self.refusals.counts
         self._check = BrokerCheck(config.auth, self.accounts.find, config.cluster_name)
-        self.rights = Rights(self._check, self.accounts, self.refusals, config.values["haSecret"])
+        secrets = Secrets.of(config.values, "ha")
+        self.rights = Rights(self._check, self.accounts, self.refusals, secrets)
         self.metadata = MetadataLog(self, log)
-        if secret := config.values["haSecret"]:
-            ha_network = ProvenNetwork(
-                ha_network or network, secret, config.broker_name, clock, rng, log, self.rejected
+        self.proven: ProvenNetwork | None = None
+        if secrets.own:
+            ha_network = self.proven = ProvenNetwork(
+                ha_network or network, secrets, config.broker_name, clock, rng, log, self.rejected
             )
+        if secrets.is_optional:
+            log.log("warning", "ha_proof_optional")
         self._migration = AccountMigration(self, disk, log)
         self._join_set(network, ha_network or network, connection_ids, watch)
         self._registration = own_registration(
@@ -191,12 +196,12 @@ class BrokerReplica:
             waiting_sends=lambda: (
                 self._send.sends.waiting_count, self._send.sends.oldest_wait_ms,
             ),
+            named=lambda addresses: self.manager.give(ev.ControllersNamed(addresses)),
         )  # fmt: skip
         self._doors = Doors(
             config, self._route(), network=network, clock=clock, check=self._check,
             refusals=self.refusals, connection_ids=connection_ids,
         )  # fmt: skip
-            named=lambda addresses: self.manager.give(ev.ControllersNamed(addresses)),
 
     def _join_set(
         self,
@@ -236,12 +241,12 @@ class BrokerReplica:
             self.guard = StallGuard(
                 watch, WatchSettings(config.replicas, config.stall_ms, config.auth.credentials), clock, log,
                 facts=self._log_report.now, on_fence=lambda is_up: self.manager.fence(is_up=is_up),
+                controllers=lambda: self.replicas.search.controllers,
             )  # fmt: skip
 
     def _copy_from_master(self) -> None:
         """What a slave takes from its master beside the log."""
         self._copies = MasterCopies(
-                controllers=lambda: self.replicas.search.controllers,
             self, self.metadata, self.services, self._client, self._log,
             followed=self._followed, take_modes=self.pop.take_modes,
             connect=lambda address: self._replication.give(ha_ev.MasterFound(address)),
@@ -396,6 +401,11 @@ class BrokerReplica:
         if lease is None or self.role is not Role.MASTER:
             return None
         return self.ha is not None and self.ha.is_leased, lease.losses
+
+    @property
+    def peers_unproven(self) -> int:
+        """Connections of replication that were taken although the other end proved nothing."""
+        return 0 if self.proven is None else self.proven.let_in
 
     def not_ready(self) -> str | None:
         """What this replica lacks to serve, in a sentence; None for nothing."""

@@ -21,7 +21,7 @@ from rmqha.auth.settings import BROKER_DEFAULTS as AUTH_DEFAULTS
 from rmqha.auth.settings import AuthSettings
 from rmqha.auth.settings import load_settings as load_auth_settings
 from rmqha.base.errors import ConfigInvalid
-from rmqha.base.proofs import SECRET_LENGTH_MIN
+from rmqha.base.proofs import check_secrets
 from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.ha.settings import HaSettings, load_ha_settings
 from rmqha.remoting.address import PORT_MAX, format_address, parse_address, split_addresses
@@ -124,7 +124,9 @@ DEFAULTS: dict[str, str] = {
     "diskStallMs": "2000",
     "fileUmask": "077",
     "heldBytesMax": str(HELD_BYTES_MAX),
+    "haProofOptional": "false",
     "haSecret": "",
+    "haSecretAccepted": "",
     "haTlsEnable": "true",
     "heldPullTimeMax": "60000",
     "httpAllowedHosts": "",
@@ -211,12 +213,12 @@ class BrokerConfig(Struct, frozen=True):
     connections_max: int = CONNECTIONS_MAX
 
     @property
-    def remoting(self) -> RemotingSettings:
-    @property
     def controllers(self) -> tuple[str, ...]:
         """The addresses of ``controllerAddr``, which may change; none for a broker alone."""
         return _addresses("controllerAddr", self.values)
 
+    @property
+    def remoting(self) -> RemotingSettings:
         """Limits of the ports and of the broker's own connections."""
         return RemotingSettings(
             connections_max=self.connections_max,
@@ -373,8 +375,12 @@ def check_values(values: Mapping[str, str]) -> None:
     status_address(values)
     if (reason := too_little_held(values["heldBytesMax"])) is not None:
         raise ConfigInvalid(reason)
-    if 0 < len(values["haSecret"]) < SECRET_LENGTH_MIN:
-        raise ConfigInvalid(f"haSecret must have {SECRET_LENGTH_MIN} characters or more")
+    check_secrets(values, "ha")
+    if int(values["brokerPermission"]) > PERM_ALL:
+        raise ConfigInvalid(
+            f"brokerPermission={values['brokerPermission']} is not from 0 to {PERM_ALL}:"
+            " 4 to read, 2 to write, 6 for both, 0 for neither"
+        )
     if values["defaultMessageRequestMode"] not in ("PULL", "POP"):
         raise ConfigInvalid(
             f"defaultMessageRequestMode={values['defaultMessageRequestMode']} is neither PULL nor POP"

@@ -22,6 +22,7 @@ class ControllerMetrics:
         leader_changes: how often that was another one than before.
         may_vote: 0 while this node's store is new or being caught up.
         members, voters: of the group, as this node's log has it.
+        unproven: connections between controllers on which the other end proved nothing.
         election_timeout_ms: the shortest silence after which this node asks for votes now.
         no_space: 1 while the disk is full.
         protocol_errors: frames that could not be read.
@@ -37,6 +38,7 @@ class ControllerMetrics:
         self.may_vote = 0
         self.members = 0
         self.voters = 0
+        self.unproven = 0
         self.election_timeout_ms = 0
         self.no_space = 0
         self.requests = [0] * CODE_MAX

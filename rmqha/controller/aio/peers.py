@@ -2,7 +2,7 @@
 
 Each node dials every other and sends its messages on its own connection, one way. The first
 frame is a hello with group and node id (``raft/hello.py``); without an accepted hello, and with a
-secret without proof on both sides, nothing else is looked at.
+secret without proof on both sides, nothing else is looked at, unless the proof is optional.
 
 Whom a node dials follows its log. A node of a newer group may be unknown to one that lags behind:
 such a guest says where it listens, is dialled there, and heard; the Raft core knows what of it to
@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from rmqha.base.errors import ConfigInvalid, ConnectFailed, RemoteProtocolError
 from rmqha.base.ids import ConnectionId
-from rmqha.base.proofs import CHALLENGE_BYTES, is_proof
+from rmqha.base.proofs import CHALLENGE_BYTES, NO_SECRETS, Secrets
 from rmqha.controller.raft import hello as greeting
 from rmqha.controller.raft.hello import Hello, Proofs
 from rmqha.controller.raft.members import MEMBERS_MAX
@@ -112,7 +112,7 @@ class PeerLink:
         self._pause_ms = RETRY_FIRST_MS
         self._challenge = owner.new_challenge()
         self._say_hello(connection)
-        if not owner.secret:
+        if not owner.secrets.own:
             self._up()
 
     def _say_hello(self, connection: Connection, proof: bytes = b"") -> None:
@@ -155,10 +155,15 @@ class PeerLink:
             answered, proof = greeting.unpack_answer(body)
         except RemoteProtocolError as error:
             return str(error)
+        secrets = owner.secrets
+        if secrets.is_optional and not proof:
+            owner.note_unproven(self.peer.id)
+            self._up()
+            return None
         proofs = Proofs(
-            owner.secret, owner.group, owner.node_id, self.peer.id, self._challenge, answered
+            secrets.own, owner.group, owner.node_id, self.peer.id, self._challenge, answered
         )
-        if not is_proof(proofs.of_listener(), proof):
+        if not proofs.prove_listener(proof, secrets):
             return "it does not know the raftSecret of this group"
         self._say_hello(connection, proofs.of_dialler())
         self._up()
@@ -176,11 +181,14 @@ class Peers:
 
     Args:
         group, node_id, peers: who we are and whom we dial.
-        secret: what all of the group know and nobody else; empty to believe every hello.
+        secrets: what all of the group know and nobody else; none to believe every hello.
         on_message: gets each decoded message of an accepted peer; raises RemoteProtocolError to
             end a connection that brought what cannot be taken.
         on_lost: called with a peer's id when a connection from or to it ends.
         on_guest: called with the id of a node that is no peer and was let in.
+
+    Attributes:
+        unproven: connections that were taken although the other end proved nothing.
     """
 
     def __init__(
@@ -193,7 +201,7 @@ class Peers:
         clock: Clock,
         rng: Rng,
         settings: RemotingSettings,
-        secret: str = "",
+        secrets: Secrets = NO_SECRETS,
         on_message: Callable[[Message], None],
         on_lost: Callable[[str], None],
         on_guest: Callable[[str], None],
@@ -207,7 +215,8 @@ class Peers:
         self.settings = settings
         self.on_lost = on_lost
         self.log = log
-        self.secret = secret
+        self.secrets = secrets
+        self.unproven = 0
         self.closing = False
         self.address = ""
         """Where this node listens, for those who may not know it; empty while all do."""
@@ -321,24 +330,32 @@ class Peers:
 
     def _meet(self, connection: Connection, hello: Hello) -> bytes:
         """Believe a hello, or ask for proof; returns the body of the answer."""
-        if not self.secret or self._incoming.get(connection.id) == hello.node:
+        secrets, is_known = self.secrets, self._incoming.get(connection.id) == hello.node
+        if not secrets.own or (is_known and not hello.proof):
             self._let_in(connection, hello)
             return b""
         if not hello.proof:
+            if secrets.is_optional:
+                self._let_in(connection, hello)
             answered = self.new_challenge()
             proofs = Proofs(
-                self.secret, self.group, hello.node, self.node_id, hello.challenge, answered
+                secrets.own, self.group, hello.node, self.node_id, hello.challenge, answered
             )
             self._challenged[connection.id] = proofs
             return greeting.pack_answer(answered, proofs.of_listener())
         asked = self._challenged.pop(connection.id, None)
         if asked is None or asked.dialler != hello.node:
             raise RemoteProtocolError("a proof that nobody asked for")
-        if not is_proof(asked.of_dialler(), hello.proof):
+        if not asked.prove_dialler(hello.proof, secrets):
             raise RemoteProtocolError("it does not know the raftSecret of this group")
         self._let_in(connection, hello)
         connection.be_read_always()
         return b""
+
+    def note_unproven(self, peer: str) -> None:
+        """A node is spoken with that proved nothing; who has the secret proves it before it speaks."""
+        self.unproven += 1
+        self.log.log("warning", "raft_peer_unproven", peer=peer)
 
     def on_frame(self, connection: Connection, command: RemotingCommand) -> None:
         """A raft frame came in."""
@@ -350,6 +367,8 @@ class Peers:
             self.log.log("warning", "raft_frame_before_hello", address=connection.peer)
             connection.close()
             return
+        if self._challenged.pop(connection.id, None) is not None:
+            self.note_unproven(sender)
         try:
             message = decode_message(command.body)
             if message.sender != sender:

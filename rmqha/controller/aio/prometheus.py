@@ -82,6 +82,10 @@ class Collector(Series):
         yield self.counter(
             "rmqha_raft_leader_changes", "Leaders that replaced another one", metrics.leader_changes
         )
+        yield self.counter(
+            "rmqha_raft_unproven_peers", "Connections of controllers that proved no raftSecret",
+            metrics.unproven,
+        )  # fmt: skip
         yield from self._probes()
         for name, text, value in (
             ("rmqha_raft_voter", "0 while the store is new or being caught up", metrics.may_vote),

@@ -17,6 +17,7 @@ from rmqha.base.errors import (
 )
 from rmqha.base.invariants import invariant, unknown_effect
 from rmqha.base.machine import Note, Ticked
+from rmqha.base.proofs import NO_SECRETS, Secrets
 from rmqha.controller.aio.members import ConfiguredGroup, SnapshotParts, for_machine
 from rmqha.controller.aio.patient_timer import PatientTimer
 from rmqha.controller.aio.peers import Peers
@@ -58,7 +59,7 @@ class RaftNode:
         machine: what committed entries are given to.
         snapshot_every: entries between two snapshots.
         segment_bytes: size of a log segment.
-        secret: what peers must prove to know; empty to believe them.
+        secrets: of which peers must prove to know one; none to believe them.
         forgive_damage: cut a damaged last frame as a torn one is; an operator's last resort.
     """
 
@@ -75,7 +76,7 @@ class RaftNode:
         snapshot_every: int,
         segment_bytes: int,
         forgive_damage: bool = False,
-        secret: str = "",
+        secrets: Secrets = NO_SECRETS,
         clock: Clock,
         rng: Rng,
         disk: Disk,
@@ -123,7 +124,7 @@ class RaftNode:
             clock=clock,
             rng=rng,
             settings=remoting,
-            secret=secret,
+            secrets=secrets,
             on_message=self._on_message,
             on_lost=self._on_peer_lost,
             on_guest=self._on_guest,

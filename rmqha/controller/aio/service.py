@@ -15,6 +15,7 @@ from rmqha.auth.aio.server_users import ServerUsers
 from rmqha.base.ids import Term
 from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note, Ticked
+from rmqha.base.proofs import Secrets
 from rmqha.controller import machine as cm
 from rmqha.controller.aio.config_changes import CODES as CONFIG_CODES
 from rmqha.controller.aio.config_changes import ConfigChanges
@@ -131,7 +132,7 @@ class ControllerService:
             snapshot_every=config.snapshot_every,
             segment_bytes=config.integer("walSegmentBytes"),
             forgive_damage=config.boolean("raftForgiveDamage"),
-            secret=config.values["raftSecret"],
+            secrets=Secrets.of(config.values, "raft"),
             clock=clock,
             rng=rng,
             disk=disk,
@@ -215,6 +216,8 @@ class ControllerService:
             self._replayed_index = self.raft.core.node.log.last_index
         await self.server.start(self.config.values["bindAddress"], self.config.this.port)
         self.raft.join()
+        if self.raft.peers.secrets.is_optional:
+            self._log.log("warning", "raft_proof_optional")
         if self.config.values["authUsersPath"]:
             self._tasks.start(self._users.run(), name="users")
 
@@ -246,6 +249,7 @@ class ControllerService:
             self.metrics.may_vote = int(core.node.standing_on_disk == VOTER)
             self.metrics.members = len(core.node.members)
             self.metrics.voters = len(core.node.voters)
+            self.metrics.unproven = self.raft.peers.unproven
             self.metrics.election_timeout_ms = core.node.patience.election_min_ms
         self.metrics.no_space = int(self.raft.no_space)
         return await in_turns(self.machine.status(self._clock.now_ms()))

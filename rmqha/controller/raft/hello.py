@@ -11,8 +11,10 @@ lags behind may not know it yet, and has to answer it.
 
 A proof is an HMAC-SHA256 under ``raftSecret`` of a word for the direction, the group, both node
 ids and both challenges, so that it proves nothing on another connection, to another node, or sent
-back to who made it. What follows on the connection is not signed: whoever can write into it needs
-TLS to be kept out.
+back to who made it. Each side proves by the secret that is its own, and believes by all that it
+accepts (``base/proofs.py``). Where proof is optional a dialler is believed at its first hello, and asked
+for proof all the same; one that has the secret gives it before it says anything else. What follows on
+the connection is not signed: whoever can write into it needs TLS to be kept out.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ import hmac
 
 import msgpack
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.base.proofs import Secrets, is_proof
 
 PROTOCOL_VERSION = 2
 
@@ -100,7 +104,7 @@ class Proofs(Struct, frozen=True):
     """What both sides of one connection prove to each other.
 
     Attributes:
-        secret: shared by the group; empty when nothing is proven.
+        secret: by which a proof is made.
         dialled, answered: the challenges of the dialler and of the listener.
     """
 
@@ -118,6 +122,18 @@ class Proofs(Struct, frozen=True):
     def of_dialler(self) -> bytes:
         """What the dialler sends then."""
         return self._make(b"dialler")
+
+    def prove_listener(self, proof: bytes, secrets: Secrets) -> bool:
+        """Whether the listener knows one of the secrets that are accepted."""
+        return any(
+            is_proof(replace(self, secret=one).of_listener(), proof) for one in secrets.accepted
+        )
+
+    def prove_dialler(self, proof: bytes, secrets: Secrets) -> bool:
+        """Whether the dialler does."""
+        return any(
+            is_proof(replace(self, secret=one).of_dialler(), proof) for one in secrets.accepted
+        )
 
     def _make(self, direction: bytes) -> bytes:
         said: bytes = msgpack.packb(

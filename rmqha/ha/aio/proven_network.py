@@ -1,6 +1,8 @@
 """A network whose ends prove that they share ``haSecret`` before replication hears of them.
 
-Once a connection is proven it belongs to replication alone, and costs nothing more.
+Once a connection is proven it belongs to replication alone, and costs nothing more. Where proof is
+optional, a master without a secret is found out by its silence, and dialled once more without proof: it
+closes upon what it cannot read. One that answers has a secret, and has to prove it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Callable
 from typing import cast
 
 from rmqha.base.errors import ConnectFailed, RemoteProtocolError
-from rmqha.base.proofs import CHALLENGE_BYTES
+from rmqha.base.proofs import CHALLENGE_BYTES, Secrets
 from rmqha.ha.proof import MasterProof, SlaveProof
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Listener, Network, Rng, TimerHandle
@@ -30,25 +32,29 @@ class ProvenNetwork:
 
     Args:
         inner: the network below.
-        secret: ``haSecret``.
+        secrets: ``haSecret``, and what goes with it.
         broker_name: of the set.
         clock, rng: for deadlines and challenges.
         log: told who was refused.
         refused: counts those that proved nothing, as ``UNPROVEN``.
+
+    Attributes:
+        let_in: connections on which the other end proved nothing, and that were taken.
     """
 
     def __init__(
-        self, inner: Network, secret: str, broker_name: str, clock: Clock, rng: Rng, log: Logger,
+        self, inner: Network, secrets: Secrets, broker_name: str, clock: Clock, rng: Rng, log: Logger,
         refused: Counter[str] | None = None,
     ) -> None:  # fmt: skip
         self._inner = inner
-        self._secret = secret
+        self._secrets = secrets
         self._name = broker_name
         self._clock = clock
         self._rng = rng
         self._log = log
         self._unproven: dict[_Proving, None] = {}
         self.refused = Counter[str]() if refused is None else refused
+        self.let_in = 0
 
     async def listen(
         self, host: str, port: int, factory: Callable[[], asyncio.Protocol]
@@ -64,8 +70,21 @@ class ProvenNetwork:
         Raises:
             ConnectFailed: nobody answers, or whoever does has another secret or none.
         """
+        half = SlaveProof(self._secrets, self._name, self._challenge())
+        try:
+            return await self._connect(host, port, factory, half, timeout_ms)
+        except _UnprovenMaster:
+            if half.heard or not self._secrets.is_optional:
+                raise
+        transport = await self._inner.connect(host, port, factory, timeout_ms=timeout_ms)
+        self._take_unproven(f"{host}:{port}")
+        return transport
+
+    async def _connect(
+        self, host: str, port: int, factory: Callable[[], asyncio.Protocol], half: SlaveProof,
+        timeout_ms: int,
+    ) -> asyncio.Transport:  # fmt: skip
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        half = SlaveProof(self._secret, self._name, self._challenge())
         proving = _Proving(half, factory, lambda one: _tell(done, one))
         transport = await self._inner.connect(host, port, lambda: proving, timeout_ms=timeout_ms)
         try:
@@ -74,7 +93,7 @@ class ProvenNetwork:
         except (TimeoutError, RemoteProtocolError) as error:
             transport.abort()
             reason = str(error) or "it does not answer: has it haSecret?"
-            raise ConnectFailed(f"{host}:{port} proves nothing: {reason}") from error
+            raise _UnprovenMaster(f"{host}:{port} proves nothing: {reason}") from error
         except BaseException:
             transport.abort()  # nobody dials any more
             raise
@@ -84,7 +103,7 @@ class ProvenNetwork:
         return self._rng.randint(0, (1 << 8 * CHALLENGE_BYTES) - 1).to_bytes(CHALLENGE_BYTES, "big")
 
     def _guard(self, factory: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
-        half = MasterProof(self._secret, self._name, self._challenge())
+        half = MasterProof(self._secrets, self._name, self._challenge())
         proving = _Proving(half, factory, self._ended)
         if len(self._unproven) >= UNPROVEN_MAX:
             next(iter(self._unproven)).fail("too many prove nothing")
@@ -95,9 +114,19 @@ class ProvenNetwork:
     def _ended(self, proving: _Proving) -> None:
         self._unproven.pop(proving, None)
         if proving.failure is None:
+            if not proving.is_proven:
+                self._take_unproven(proving.peer)
             return
         self.refused[UNPROVEN] += 1
         self._log.log("warning", "ha_peer_refused", address=proving.peer, reason=proving.failure)
+
+    def _take_unproven(self, peer: str) -> None:
+        self.let_in += 1
+        self._log.log("warning", "ha_peer_unproven", address=peer)
+
+
+class _UnprovenMaster(ConnectFailed):
+    """Somebody was there, and proved nothing."""
 
 
 def _tell(done: asyncio.Future[None], proving: _Proving) -> None:
@@ -141,6 +170,11 @@ class _Proving(asyncio.Protocol):
             self._transport.abort()
         elif isinstance(self._half, SlaveProof):
             self._transport.write(self._half.begin())
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether both ends have proven themselves."""
+        return self._half.is_proven
 
     def data_received(self, data: bytes) -> None:
         """A piece of the other end's proof."""

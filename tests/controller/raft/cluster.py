@@ -12,13 +12,14 @@ import asyncio
 import contextvars
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import msgpack
 
 from rmqha.base.errors import DiskFailed, StoreCorrupted
 from rmqha.base.ids import ConnectionId
+from rmqha.base.proofs import Secrets
 from rmqha.controller.aio.raft_node import RaftNode
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft import wal_layout as layout
@@ -64,6 +65,7 @@ class Life:
         self.network = cluster.net.boot(name, context)
         log = TraceLogger(cluster.trace, name)
         remoting = RemotingSettings()
+        secrets = cluster.secrets.get(name, "")
         self.node = RaftNode(
             group="group",
             node_id=name,
@@ -74,7 +76,7 @@ class Life:
             machine=self,
             snapshot_every=cluster.snapshot_every or NEVER,
             segment_bytes=cluster.segment_bytes,
-            secret=cluster.secrets.get(name, ""),
+            secrets=secrets if isinstance(secrets, Secrets) else Secrets(secrets),
             clock=self.clock,
             rng=SimRng(cluster.random.randrange(1 << 30)),
             disk=cluster.disks[name],
@@ -192,7 +194,7 @@ class Cluster:
         self.reads_refused: set[int] = set()
         self.records_refused: tuple[bytes, ...] = ()
         self.poison = b"\x00poison"
-        self.secrets: dict[str, str] = {}
+        self.secrets: Mapping[str, str | Secrets] = {}
         self.watch = RaftWatch()
         self.errors: list[BaseException] = []
         self.messages_checked = 0

@@ -37,6 +37,10 @@ class Asked(Broker, Protocol):
     def lease_facts(self) -> tuple[bool, int] | None:
         """Whether the write lease is held, and how often it was lost; None without one."""
 
+    @property
+    def peers_unproven(self) -> int:
+        """Connections of replication that were taken although the other end proved nothing."""
+
     def topics_changed(self) -> None:
         """Keep the topics, and tell the name servers."""
 
@@ -50,11 +54,11 @@ class AdminProcessor:
         services: tell how far timers and delays are.
         held_pulls: how many there are now.
         waiting_sends: how many there are, and for how long the oldest waits, in ms.
+        named: told of other controllers.
     """
 
     def __init__(
         self,
-        named: told of other controllers.
         broker: Asked,
         log: Logger,
         file: ConfigText,
@@ -63,20 +67,20 @@ class AdminProcessor:
         services: MasterServices,
         held_pulls: Callable[[], int],
         waiting_sends: Callable[[], tuple[int, int]],
+        named: Callable[[tuple[str, ...]], None],
     ) -> None:
         self._broker = broker
         self._log = log
         self._file = file
-        named: Callable[[tuple[str, ...]], None],
         self._disk_use = disk_use
         self._services = services
         self._held_pulls = held_pulls
         self._waiting_sends = waiting_sends
+        self._named = named
         self._boot_ms = broker.clock.wall_ms()
         self.status_page = ""
         self._oldest = OldestMessage(broker.store, broker.tasks)
 
-        self._named = named
     def handlers(self) -> Handlers:
         """By request code."""
         return {
@@ -147,12 +151,12 @@ class AdminProcessor:
             epoch = broker.topics.table.version.state_version
             broker.topics.table.advance(epoch, broker.clock.wall_ms())
             broker.topics_changed()
+        if "controllerAddr" in changed:
+            self._named(broker.config.controllers)
         if not broker.config.boolean("useServerSideResetOffset"):
             broker.offsets.table.forget_resets()
 
     def runtime_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        if "controllerAddr" in changed:
-            self._named(broker.config.controllers)
         """Answer with the runtime figures (28)."""
         facts = self._facts(self._oldest.stored_ms())
         table = runtime_table(facts, self._broker.statistics)
@@ -169,6 +173,7 @@ class AdminProcessor:
             broker.statistics.written(), broker.statistics.read(), lags, left_out,
             broker.statistics.records_skipped + broker.store.queues.skipped,
             broker.statistics.planned_switches, broker.statistics.sends_passed_on,
+            broker.peers_unproven,
         )  # fmt: skip
 
     def _facts(self, earliest_ms: int) -> Facts:

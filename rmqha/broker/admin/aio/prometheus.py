@@ -100,6 +100,10 @@ class Collector(Series):
         yield self.counter(
             "rmqha_sends_passed_on", "Sends that the new master answered", found.sends_passed_on
         )
+        yield self.counter(
+            "rmqha_ha_unproven_peers", "Connections of replicas that proved no haSecret",
+            found.peers_unproven,
+        )  # fmt: skip
         if facts.lease is not None:
             yield self.gauge("rmqha_write_lease_held", "1 while it is held", facts.lease[0])
             yield self.counter("rmqha_write_lease_losses", "How often it was lost", facts.lease[1])

@@ -12,6 +12,7 @@ from rmqha.auth.contexts import record_contexts
 from rmqha.auth.refused import Reason, Refused
 from rmqha.auth.resources import Action
 from rmqha.auth.signature import Credentials
+from rmqha.base.proofs import Secrets
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.topics.aio.account_file import AccountFile
 from rmqha.remoting.aio.connection import Connection
@@ -31,21 +32,28 @@ def slave_credentials(ha_secret: str) -> Credentials | None:
     return Credentials(SLAVE_USER, ha_secret) if ha_secret else None
 
 
+def _accepted(secrets: Secrets) -> tuple[Credentials, ...]:
+    """What slaves of the set may sign with; nothing while they may prove nothing as well."""
+    if secrets.is_optional:
+        return ()
+    return tuple(Credentials(SLAVE_USER, one) for one in secrets.accepted)
+
+
 class Rights:
     """Of one broker's users.
 
     Args:
         check: knows who has signed a request.
-        ha_secret: empty without one.
+        ha_secrets: of the set.
     """
 
     def __init__(
-        self, check: Check, accounts: AccountFile, refusals: Refusals, ha_secret: str
+        self, check: Check, accounts: AccountFile, refusals: Refusals, ha_secrets: Secrets
     ) -> None:
         self._check = check
         self._accounts = accounts
         self._refusals = refusals
-        self._slaves = slave_credentials(ha_secret)
+        self._slaves = _accepted(ha_secrets)
 
     def refusal(
         self, connection: Connection, request: RemotingCommand, record: Record, *actions: Action,
@@ -85,7 +93,7 @@ class Rights:
         """
         settings = self._check.settings
         is_checked = settings.authorization and request.code not in settings.authorization_free
-        can_prove = self._slaves is not None or settings.credentials is not None
+        can_prove = bool(self._slaves) or settings.credentials is not None
         if is_checked or not self._accounts.has_super or not can_prove:
             return None
         try:
@@ -96,7 +104,7 @@ class Rights:
         return None
 
     def _is_slave(self, request: RemotingCommand) -> bool:
-        return self._slaves is not None and self._slaves.have_signed(request)
+        return any(one.have_signed(request) for one in self._slaves)
 
     def _refused(self, connection: Connection, request: RemotingCommand, why: Refused) -> Refusal:
         self._refusals.note(connection, request, why)
