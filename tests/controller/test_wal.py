@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.base.errors import DiskFailed, StoreCorrupted, StoreMismatch
+from rmqha.base.errors import DiskFailed, DiskFull, StoreCorrupted, StoreMismatch
 from rmqha.controller.aio.snapshots import Snapshots
 from rmqha.controller.aio.wal import Wal, WalContent
 from rmqha.controller.raft import wal_layout as layout
@@ -40,6 +40,7 @@ class Bench:
     def __init__(self, disk: Disk, directory: str = STORE, *, segment_bytes: int = 1 << 20) -> None:
         self.durable = 0
         self.failed: list[DiskFailed] = []
+        self.refused = 0
         self.changed = asyncio.Event()
         self.wal = Wal(
             disk,
@@ -49,6 +50,7 @@ class Bench:
             segment_bytes=segment_bytes,
             on_durable=self.on_durable,
             on_failed=self.on_failed,
+            on_full=self.on_full,
         )
 
     def on_durable(self, seq: int) -> None:
@@ -57,6 +59,10 @@ class Bench:
 
     def on_failed(self, error: DiskFailed) -> None:
         self.failed.append(error)
+        self.changed.set()
+
+    def on_full(self, error: DiskFull) -> None:
+        self.refused += 1
         self.changed.set()
 
     async def wait_durable(self, seq: int) -> None:
@@ -335,6 +341,30 @@ def test_a_snapshot_that_reached_the_disk_before_the_log_wins() -> None:
 
     for content in simulate(story()):
         assert (content.base_index, content.base_term, content.entries) == (5, 3, [])
+
+
+@pytest.mark.parametrize("held", [3, 8], ids=["it ends before", "it differs"])
+def test_log_when_the_snapshot_reached_the_disk_before_it_then_what_follows_is_kept(
+    held: int,
+) -> None:
+    """Entries behind the snapshot would be dropped at the next start, or the store set aside."""
+    disk = SimDisk(random.Random(1))
+    snapshot = SnapshotMeta(5, 3, 10)
+
+    async def story() -> WalContent:
+        await write(disk, Persist(1, HardState(3, None), entries(1, held, term=1)))
+        bench = Bench(disk)
+        content = await bench.wal.open(snapshot)
+        assert (content.base_index, content.base_term, content.entries) == (5, 3, [])
+        bench.wal.append(Persist(1, None, entries(6, 7, term=3)))
+        await bench.wait_durable(1)
+        disk.power_cut()
+        return await reopen(disk, snapshot)
+
+    content = simulate(story())
+    assert (content.base_index, content.base_term) == (5, 3)
+    assert content.entries == list(entries(6, 7, term=3))
+    assert content.hard_state == HardState(3, None)
 
 
 def test_a_gap_between_snapshot_and_log_is_refused() -> None:

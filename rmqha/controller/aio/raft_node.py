@@ -143,7 +143,8 @@ class RaftNode:
         self._held = HeldSends()
         self._timer = PatientTimer(clock, self._deadline_ms, self._due)
         self._saving = SnapshotSaving(
-            self.snapshots, every=snapshot_every, state=self._state, tasks=self._tasks, log=log,
+            self.snapshots, every=snapshot_every, is_sending=self._is_sending_snapshot,
+            state=self._state, tasks=self._tasks, log=log,
             on_saved=lambda meta: self.give(ev.SnapshotTaken(meta)),
         )  # fmt: skip
         self._wrote_ms = 0
@@ -442,6 +443,9 @@ class RaftNode:
                 self._tasks.start(self._install(meta), name="install snapshot")
             case ev.CompactLog(up_to_index):
                 self._tasks.start(self._compact(up_to_index), name="compact log")
+
+    def _is_sending_snapshot(self) -> bool:
+        return self.core is not None and self.core.is_sending_snapshot(self._clock.now_ms())
 
     def _state(self) -> bytes:
         named = None if self.core is None else self.core.node.named_group(self.applied_index)

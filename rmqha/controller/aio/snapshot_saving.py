@@ -11,12 +11,17 @@ from rmqha.controller.raft.events import SnapshotMeta
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 
+SENDING_TIMES = 10
+"""So many times as many entries until the next one, while a follower is being sent the last: each new
+one has it begin anew, and what the last one lacks must still be in the log when it has arrived."""
+
 
 class SnapshotSaving:
     """Saves the state of one node as its log grows.
 
     Args:
         every: entries between two snapshots.
+        is_sending: whether a follower is being sent the last one.
         state: the bytes of the state as it is now.
         on_saved: told when a snapshot is durable; the log before it may go.
     """
@@ -26,6 +31,7 @@ class SnapshotSaving:
         snapshots: Snapshots,
         *,
         every: int,
+        is_sending: Callable[[], bool],
         state: Callable[[], bytes],
         on_saved: Callable[[SnapshotMeta], None],
         tasks: Tasks,
@@ -33,6 +39,7 @@ class SnapshotSaving:
     ) -> None:
         self._snapshots = snapshots
         self._every = every
+        self._is_sending = is_sending
         self._state = state
         self._on_saved = on_saved
         self._tasks = tasks
@@ -44,7 +51,8 @@ class SnapshotSaving:
         """The state is that of ``index`` now: save it, if the last snapshot is long ago."""
         if self._is_saving or index < self._not_before:
             return
-        if index - self._snapshots.meta.last_index < self._every:
+        since = index - self._snapshots.meta.last_index
+        if since < self._every or (since < self._every * SENDING_TIMES and self._is_sending()):
             return
         self._is_saving = True
         self._tasks.start(self._save(index, term, self._state()), name="save snapshot")

@@ -38,14 +38,24 @@ def propose(node: Node, records: tuple[bytes, ...]) -> None:
 
 
 def heartbeat(node: Node, now_ms: int) -> None:
-    """Open a new round and send it to all, with entries where some are missing."""
+    """Open the round whose time has come, and try again what was not answered."""
     node.next_heartbeat_ms = now_ms + node.settings.heartbeat_ms
     if node.leaving:
         node.leaving_told()
+    for progress in node.progress.values():
+        progress.heartbeat_due()
+    ask_all(node, now_ms)
+
+
+def ask_all(node: Node, now_ms: int) -> None:
+    """Open a new round and send it to all, with entries where some are missing.
+
+    A read that needs a round does not wait for the heartbeat, and does not put it off: whether a
+    quorum answers at all, and whether a successor has taken over, is judged when that is due.
+    """
     reads.open_round(node, now_ms)
     for peer in node.peers:
         progress = node.progress[peer]
-        progress.waiting = False
         if not send_entries(node, peer, progress):
             send_empty(node, peer, progress)
 
@@ -79,7 +89,7 @@ def send_entries(node: Node, peer: str, progress: Progress) -> bool:
         node.send(peer, _request(node, prev, prev_term, entries))
         sent = True
         if progress.mode is Mode.PROBE:
-            progress.waiting = True
+            progress.offered()
             break
         progress.sent(entries[-1].log_index)
     return sent
@@ -123,9 +133,10 @@ def _on_success(node: Node, message: AppendResponse, progress: Progress) -> None
         match_index=message.match_index,
         last_index=node.log.last_index,
     )
+    declined = progress.takes_nothing(message.match_index)
     news = progress.matched(message.match_index)
     installed = progress.snapshot is None or message.match_index >= progress.snapshot.last_index
-    if progress.mode is not Mode.REPLICATE and installed:
+    if progress.mode is not Mode.REPLICATE and installed and not declined:
         progress.replicate()
     if news:
         node.advance_commit()

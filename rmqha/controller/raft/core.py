@@ -59,6 +59,9 @@ from rmqha.controller.raft.settings import RaftSettings
 HUNG_TIMEOUTS = 3
 """A sync that lasts as many election timeouts is one that hangs."""
 
+FULL_TIMEOUTS = 20
+"""A leader without space to which nobody else could take over asks the others anew after so many."""
+
 
 class RaftCore:
     """A node of the controller's Raft group.
@@ -118,6 +121,10 @@ class RaftCore:
         """Whether reads of the applied state are linearizable right now, without a round."""
         return reads.lease_valid(self.node, now_ms)
 
+    def is_sending_snapshot(self, now_ms: int) -> bool:
+        """Whether a follower that answers is being sent the newest snapshot."""
+        return self.is_leader and snapshots.is_under_way(self.node, now_ms)
+
     def use_lease(self, allowed: bool) -> None:
         """Whether reads may be answered by lease from here on; see ``RaftSettings.lease_reads``."""
         self.node.settings = replace(self.node.settings, lease_reads=allowed)
@@ -170,7 +177,7 @@ class RaftCore:
                 self._tick(now_ms)
             case ReadRequested(token):
                 if reads.request(node, now_ms, token):
-                    append.heartbeat(node, now_ms)
+                    append.ask_all(node, now_ms)
             case PeerLost(peer):
                 if peer in node.progress:
                     node.progress[peer].connection_lost(node.log.last_index)
@@ -184,14 +191,14 @@ class RaftCore:
             case SpaceChanged(enough):
                 node.no_space = not enough
                 node.spare_bytes = 0 if enough else append.SPARE_BYTES
-                if not enough:
-                    self._transfer(now_ms, None)
+                node.handed_to, node.full_again_ms = set(), now_ms
+                self._hand_over_if_full(now_ms)
             case DiskWaited(waited_ms):
                 self._hand_over_if_hung(now_ms, waited_ms)
             case DiskBroken():
                 self._stop()
             case MembersAsked():
-                membership.asked(node, event)
+                membership.asked(node, now_ms, event)
             case PeerMet(peer):
                 node.guests |= {peer}
             case _:
@@ -266,6 +273,7 @@ class RaftCore:
             if node.transfer_target is not None and now_ms >= node.transfer_deadline_ms:
                 node.note("raft_transfer_failed", "warning", target=node.transfer_target)
                 node.transfer_target = None
+            self._hand_over_if_full(now_ms)
             append.heartbeat(node, now_ms)
         elif now_ms < node.election_deadline_ms:
             return
@@ -289,6 +297,28 @@ class RaftCore:
         node.transfer_deadline_ms = now_ms + node.settings.election_max_ms
         node.note("raft_transfer_started", target=target, term=node.term)
         append.transfer_if_caught_up(node)
+
+    def _hand_over_if_full(self, now_ms: int) -> None:
+        """A leader without space takes no changes: one after the other is asked to lead instead.
+
+        Who has no space either refuses, and says nothing; so does a lost message.
+        """
+        node = self.node
+        if not node.no_space or not node.ready or node.transfer_target is not None:
+            return
+        if now_ms < node.full_again_ms:
+            return
+        others = [
+            voter for voter in node.voters
+            if voter not in node.handed_to | {node.id} and not node.progress[voter].recovering
+        ]  # fmt: skip
+        if others:
+            target = max(others, key=lambda peer: (self._freshness(peer), peer))
+            node.handed_to.add(target)
+            self._transfer(now_ms, target)
+        else:
+            node.handed_to.clear()
+            node.full_again_ms = now_ms + FULL_TIMEOUTS * node.settings.election_max_ms
 
     def _hand_over_if_hung(self, now_ms: int, waited_ms: int) -> None:
         """A leader whose disk hangs makes room: the others have what it sent, and can go on."""

@@ -24,23 +24,20 @@ from rmqha.controller.raft.events import MembersAnswered, MembersAsked, PeersCha
 from rmqha.controller.raft.members import MEMBERS_MAX, Member, Members, encode_members
 from rmqha.controller.raft.messages import Entry, TimeoutNow
 from rmqha.controller.raft.node import Node, Role
-from rmqha.controller.raft.progress import Mode, Progress
+from rmqha.controller.raft.progress import HEARD_HEARTBEATS, Mode, Progress
 from rmqha.controller.raft.quorum import majority
 
 CAUGHT_UP_ENTRIES = 256
 """A node that joins may lack so many of the newest entries when it gets its vote."""
-
-HEARD_ROUNDS = 10
-"""Who has answered one of so many rounds is there."""
 
 NOT_LEADER = "this node does not lead the group"
 UNDER_WAY = "another change of the group is under way"
 LOST = "this node does not lead any more; look which members the group has now"
 
 
-def asked(node: Node, event: MembersAsked) -> None:
+def asked(node: Node, now_ms: int, event: MembersAsked) -> None:
     """Begin a change, or say why not; what is so already is done at once."""
-    reason = _refusal(node, event)
+    reason = _refusal(node, now_ms, event)
     if reason is None and _is_so(node.group, event):
         reason = ""
     if reason is not None:
@@ -95,12 +92,14 @@ def _may_begin(node: Node) -> bool:
     return node.ready and not node.group_uncommitted and node.transfer_target is None
 
 
-def _refusal(node: Node, event: MembersAsked) -> str | None:
+def _refusal(node: Node, now_ms: int, event: MembersAsked) -> str | None:
     if node.role is not Role.LEADER or not node.ready:
         return NOT_LEADER
     if not _may_begin(node) or node.no_space:
         return "the disk is full" if node.no_space else UNDER_WAY
-    return _no_join(node.group, event.member) if event.joins else _no_removal(node, event.member.id)
+    if event.joins:
+        return _no_join(node.group, event.member)
+    return _no_removal(node, now_ms, event.member.id)
 
 
 def _is_so(group: Members, event: MembersAsked) -> bool:
@@ -122,14 +121,17 @@ def _no_join(group: Members, member: Member) -> str | None:
     return None
 
 
-def _no_removal(node: Node, leaves: str) -> str | None:
+def _no_removal(node: Node, now_ms: int, leaves: str) -> str | None:
     member = node.group.find(leaves)
     if member is None or not member.votes:
         return None
     stay = node.group.without(leaves).voters
     if not stay:
         return f"{leaves} is the last member that votes"
-    heard = [voter for voter in stay if voter == node.id or _answers(node, node.progress[voter])]
+    since_ms = now_ms - HEARD_HEARTBEATS * node.settings.heartbeat_ms
+    heard = [
+        voter for voter in stay if voter == node.id or _answers(node.progress[voter], since_ms)
+    ]
     if len(heard) < majority(len(stay)):
         return (
             f"of those who would stay ({', '.join(stay)}) only {', '.join(heard) or 'nobody'}"
@@ -138,8 +140,9 @@ def _no_removal(node: Node, leaves: str) -> str | None:
     return None
 
 
-def _answers(node: Node, progress: Progress) -> bool:
-    return not progress.recovering and progress.acked_round > node.round - HEARD_ROUNDS
+def _answers(progress: Progress, since_ms: int) -> bool:
+    """By time: where each read opens a round, a follower is always many rounds behind."""
+    return not progress.recovering and progress.answered_ms > since_ms
 
 
 def _begin(node: Node, after: Members) -> None:

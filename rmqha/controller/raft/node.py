@@ -32,7 +32,7 @@ from rmqha.controller.raft.log import RaftLog
 from rmqha.controller.raft.members import Member, Members, decode_members, is_members
 from rmqha.controller.raft.messages import AppendRequest, Entry, Message
 from rmqha.controller.raft.patience import Patience
-from rmqha.controller.raft.progress import Progress
+from rmqha.controller.raft.progress import LONG_AGO_MS, Progress
 from rmqha.controller.raft.quorum import majority, reached_by_majority
 from rmqha.controller.raft.settings import RaftSettings
 
@@ -135,6 +135,8 @@ class Node:
         self.transfer_deadline_ms = 0
         self.transfer_sent = False
         self.handed_over_ms = 0  # when its disk hung last
+        self.handed_to: set[str] = set()  # without space: who was asked to lead instead
+        self.full_again_ms = 0  # and when the next one is
         self.lease_given_up = False
         self.asked: tuple[int, int] | None = None  # token and index of the change asked for
         self.leaving: dict[str, tuple[Member, int]] = {}  # removed, and heartbeats left for it
@@ -322,7 +324,11 @@ class Node:
         self.put_off.clear()
         self.ready = False
         self.lease_given_up = False
-        self.progress = {peer: Progress(next_index=self.log.last_index + 1) for peer in self.peers}
+        self.handed_to, self.full_again_ms = set(), now_ms
+        last = self.log.last_index
+        self.progress = {
+            peer: Progress(next_index=last + 1, answered_ms=now_ms) for peer in self.peers
+        }
         self.round = 0
         self.round_started_ms.clear()
         self.quorum_round = 0
@@ -362,7 +368,7 @@ class Node:
         self.members, self.voters = self.group.ids, self.group.voters
         if self.role is Role.LEADER:
             # What old voters have answered says little of what new ones will.
-            self.quorum_round_ms = -(1 << 40)
+            self.quorum_round_ms = LONG_AGO_MS
             for gone in before.members:
                 if gone.id not in self.members and gone.id != self.id:
                     self.leaving[gone.id] = (gone, LEAVING_HEARTBEATS)

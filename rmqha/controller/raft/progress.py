@@ -9,6 +9,14 @@ from msgspec import Struct, field
 
 from rmqha.controller.raft.events import SnapshotMeta
 
+LONG_AGO_MS = -(1 << 40)
+
+HEARD_HEARTBEATS = 10
+"""A follower that has answered in so many heartbeats' time is there."""
+
+REST_MAX = 20
+"""Heartbeats, at most, between two tries with a follower that takes nothing."""
+
 
 class Mode(Enum):
     """How a follower is fed."""
@@ -32,7 +40,12 @@ class Progress(Struct):
         readmit_index: a recovering follower counts again when this entry is committed without
             it, and held by it.
         acked_round: newest round it has answered.
+        answered_ms: when it last answered a newer one than before, or this node began to lead.
         waiting: probe or chunk sent and not answered; a heartbeat tick tries again.
+        is_offered: the probe under way has entries.
+        declined: so many probes, or snapshots, it has not taken one after the other.
+        rest: so many heartbeats from now on do not try again.
+        patience: so many heartbeats a chunk has for its way there and back.
         in_flight: last index of each request sent ahead, oldest first.
         snapshot, snapshot_offset: what is being installed there and how far it is.
     """
@@ -43,8 +56,13 @@ class Progress(Struct):
     held_index: int = 0
     readmit_index: int = 0
     acked_round: int = 0
+    answered_ms: int = LONG_AGO_MS
     mode: Mode = Mode.PROBE
     waiting: bool = False
+    is_offered: bool = False
+    declined: int = 0
+    rest: int = 0
+    patience: int = 0
     in_flight: deque[int] = field(default_factory=deque)
     snapshot: SnapshotMeta | None = None
     snapshot_offset: int = 0
@@ -68,10 +86,58 @@ class Progress(Struct):
         self.match_index = index
         return True
 
+    def heartbeat_due(self) -> None:
+        """Try again what was not answered, unless that is expected to take longer."""
+        if self.rest:
+            self.rest -= 1
+            return
+        if self.waiting and self.mode is Mode.SNAPSHOT:
+            # On a slow link each copy of a chunk would be answered, too.
+            self.patience = min(2 * self.patience + 1, REST_MAX)
+        self.waiting = False
+
+    def offered(self) -> None:
+        """A probe with entries was sent."""
+        self.waiting = self.is_offered = True
+
+    def takes_nothing(self, index: int) -> bool:
+        """Whether a follower that agrees up to ``index`` takes none of the entries it was offered.
+
+        It has no space, and is asked less and less often; or it has them, and they are not durable
+        yet, or the answer is one to an earlier request: then the next answer says so.
+        """
+        if self.mode is not Mode.PROBE or index >= self.next_index:
+            return False
+        if self.is_offered:
+            self.is_offered = False
+            self._decline()
+        return self.declined > 0
+
+    def began_anew(self, offset: int) -> None:
+        """It has lost what it had of the snapshot beyond ``offset``, or could not take the whole."""
+        self.snapshot_offset = offset
+        self.waiting = True
+        self._decline()
+
+    def _decline(self) -> None:
+        self.declined += 1
+        self.rest = min((1 << min(self.declined, REST_MAX) - 1) - 1, REST_MAX)
+
+    def chunk_sent(self) -> None:
+        """The chunk at ``snapshot_offset`` is on its way."""
+        self.waiting = True
+        self.rest = self.patience
+
+    def chunk_taken(self, next_offset: int) -> None:
+        """It has all before ``next_offset``."""
+        self.snapshot_offset = next_offset
+        self.waiting = False
+        self.patience = max(0, self.patience - 1)
+
     def probe_from(self, index: int) -> None:
         """Go back to asking where the logs agree."""
         self.mode = Mode.PROBE
-        self.waiting = False
+        self.waiting = self.is_offered = False
         self.in_flight.clear()
         self.snapshot = None
         # Never below what it has acknowledged: that is durable there (Raft 5.3).
@@ -84,12 +150,14 @@ class Progress(Struct):
         """
         self.match_index = 0
         self.held_index = 0
+        self.declined = self.rest = self.patience = 0
         self.probe_from(last_index + 1)
 
     def replicate(self) -> None:
         """The logs agree: send ahead."""
         self.mode = Mode.REPLICATE
-        self.waiting = False
+        self.waiting = self.is_offered = False
+        self.declined = self.rest = 0
         self.snapshot = None
 
     def start_snapshot(self, meta: SnapshotMeta) -> None:

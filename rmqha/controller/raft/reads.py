@@ -43,7 +43,7 @@ def round_answered(node: Node, now_ms: int, progress: Progress, number: int) -> 
     if number <= progress.acked_round or progress.recovering:
         # A node that lost its store may have promised its vote to somebody before.
         return
-    progress.acked_round = number
+    progress.acked_round, progress.answered_ms = number, now_ms
     reached = node.reached(node.round, _answered)
     if reached > node.quorum_round:
         _quorum_reached(node, now_ms, reached)

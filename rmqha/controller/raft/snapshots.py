@@ -17,7 +17,7 @@ from rmqha.controller.raft.events import (
 from rmqha.controller.raft.members import Members
 from rmqha.controller.raft.messages import AppendResponse, SnapshotRequest, SnapshotResponse
 from rmqha.controller.raft.node import Node, Role
-from rmqha.controller.raft.progress import Mode, Progress
+from rmqha.controller.raft.progress import HEARD_HEARTBEATS, Mode, Progress
 
 # -- leader ------------------------------------------------------------------------------------
 
@@ -29,7 +29,7 @@ def send_chunk(node: Node, peer: str, progress: Progress) -> bool:
         node.note("raft_snapshot_sending", peer=peer, index=node.snapshot.last_index)
     if progress.waiting:
         return False
-    progress.waiting = True
+    progress.chunk_sent()
     length = min(node.settings.snapshot_chunk_bytes, node.snapshot.size - progress.snapshot_offset)
     node.sends_after.append(
         SendSnapshot(
@@ -52,11 +52,22 @@ def on_snapshot_response(node: Node, now_ms: int, message: SnapshotResponse) -> 
     meta = progress.snapshot
     if progress.mode is not Mode.SNAPSHOT or meta is None or meta.last_index != message.last_index:
         return
-    if message.next_offset < meta.size:
-        progress.waiting = False
-        progress.snapshot_offset = message.next_offset
+    if progress.snapshot_offset < message.next_offset < meta.size:
+        progress.chunk_taken(message.next_offset)
         send_chunk(node, message.sender, progress)
-    # The last answer comes as an AppendResponse, when the snapshot is loaded.
+    elif message.next_offset < progress.snapshot_offset:
+        progress.began_anew(message.next_offset)
+    # An answer that says what is known is one to a copy. The last one comes as an AppendResponse,
+    # when the snapshot is loaded.
+
+
+def is_under_way(node: Node, now_ms: int) -> bool:
+    """Whether a follower has a part of the snapshot and answers: one that is away waits for nothing."""
+    since_ms = now_ms - HEARD_HEARTBEATS * node.settings.heartbeat_ms
+    return any(
+        one.mode is Mode.SNAPSHOT and one.snapshot_offset > 0 and one.answered_ms > since_ms
+        for one in node.progress.values()
+    )
 
 
 def taken(node: Node, meta: SnapshotMeta) -> None:
@@ -112,7 +123,7 @@ def _takes(node: Node, meta: SnapshotMeta, message: SnapshotRequest) -> bool:
     if meta.size > node.settings.snapshot_bytes_max:
         node.note("raft_snapshot_refused", "error", size=meta.size, index=meta.last_index)
         return False
-    if message.offset == 0:
+    if message.offset == 0 and node.incoming != meta:
         node.incoming = meta
         node.incoming_offset = 0
     return (

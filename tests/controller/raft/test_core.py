@@ -7,6 +7,8 @@ import pytest
 from rmqha.base.errors import ConfigInvalid
 from rmqha.base.machine import Ticked
 from rmqha.controller.raft import events as ev
+from rmqha.controller.raft.core import RaftCore
+from rmqha.controller.raft.messages import AppendRequest, AppendResponse, Entry
 from rmqha.controller.raft.settings import RaftSettings
 from tests.controller.raft.cluster import Cluster
 
@@ -201,6 +203,28 @@ def test_reads_of_a_deposed_leader_are_refused() -> None:
     assert 7 not in cluster.reads_done
 
 
+def test_read_when_an_old_leader_leads_again_then_rounds_of_before_confirm_nothing() -> None:
+    """Cut off, it would answer at once: the rounds of its first term have higher numbers."""
+    cluster = Cluster(3)
+    leader = cluster.wait_leader()
+    cluster.run(2_000)
+    other = next(node for node in cluster.members if node != leader)
+    cluster.give(leader, ev.TransferRequested(other))
+    cluster.run_until(lambda: cluster.leader() == other)
+    cluster.run(200)
+    cluster.give(other, ev.TransferRequested(leader))
+    cluster.run_until(lambda: cluster.leader() == leader)
+    cluster.run(80)
+    cluster.isolate(leader)
+    cluster.run(100)
+    cluster.give(leader, ev.ReadRequested(7))
+    assert cluster.cores[leader].is_leader
+    assert 7 not in cluster.reads_refused
+    assert 7 not in cluster.reads_done
+    cluster.heal()
+    cluster.run_until(lambda: 7 in cluster.reads_done or 7 in cluster.reads_refused)
+
+
 @pytest.mark.costly
 def test_a_follower_behind_the_compacted_log_gets_the_snapshot() -> None:
     """dledger #319: INSTALL_SNAPSHOT and COMPARE must not go round in circles."""
@@ -302,3 +326,36 @@ def test_settings_that_break_the_lease_are_refused() -> None:
     """A lease longer than the vote guard would allow stale reads."""
     with pytest.raises(ConfigInvalid, match="raftLeaseMs=120 must be below raftVoteGuardMs=100"):
         RaftSettings(lease_ms=120)
+
+
+def persisted(effects: list[ev.Effect]) -> int:
+    """The number of a step's persist."""
+    (seq,) = (one.seq for one in effects if isinstance(one, ev.Persist))
+    return seq
+
+
+def acknowledged(effects: list[ev.Effect]) -> list[int]:
+    """Up to which entries a step's answers say that this node's disk holds the log."""
+    messages = [one.message for one in effects if isinstance(one, ev.Send)]
+    return [one.match_index for one in messages if isinstance(one, AppendResponse)]
+
+
+def test_entry_when_an_older_one_at_its_index_is_durable_then_not_acknowledged() -> None:
+    """A leader would commit what is on no disk but its own, and a power cut would take it."""
+    core = RaftCore(node_id="n0", members=("n0", "n1", "n2"), settings=RaftSettings())
+
+    def hears(now_ms: int, request: AppendRequest) -> list[ev.Effect]:
+        return core.step(now_ms, ev.Received(request))
+
+    old = tuple(Entry(index, 1, b"old") for index in (1, 2, 3))
+    first = persisted(hears(10, AppendRequest(1, "n1", 0, 0, old, 0, 1)))
+    entry = Entry(2, 2, b"new")
+    second = persisted(hears(20, AppendRequest(2, "n2", 1, 1, (entry,), 0, 1)))
+    core.step(30, ev.Persisted(first))  # the disk holds 1 to 3, all of term 1
+    entry = Entry(3, 2, b"new")
+    third = persisted(hears(31, AppendRequest(2, "n2", 2, 2, (entry,), 0, 2)))
+    core.step(32, ev.Persisted(second))
+    # A heartbeat's answer waits for no disk.
+    assert acknowledged(hears(33, AppendRequest(2, "n2", 3, 2, (), 0, 3))) == [2]
+    core.step(34, ev.Persisted(third))
+    assert acknowledged(hears(35, AppendRequest(2, "n2", 3, 2, (), 0, 4))) == [3]

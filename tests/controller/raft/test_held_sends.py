@@ -52,3 +52,18 @@ def test_may_leave_when_a_vote_is_not_durable_then_nothing_leaves_before_it() ->
     assert not held.may_leave(send("a"))
     assert held.durable(1) == [send("a")]
     assert held.may_leave(send("b"))
+
+
+def test_may_leave_when_two_votes_are_not_durable_then_what_is_sent_waits_for_the_second() -> None:
+    """A message of the newer term would leave while a power cut still takes term and vote back."""
+    held = HeldSends()
+    held.persisting(1, hard=True)
+    held.step_ended()
+    held.persisting(2, hard=True)
+    held.step_ended()
+    held.persisting(3, hard=False)
+    held.step_ended()
+    assert not held.may_leave(send("a"))
+    assert held.durable(1) == []
+    assert held.durable(2) == [send("a")]
+    assert held.may_leave(send("b"))

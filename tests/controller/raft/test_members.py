@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqha.base.errors import StoreCorrupted
+from rmqha.controller.raft import events as ev
 from rmqha.controller.raft import membership
 from rmqha.controller.raft.members import (
     MARK,
@@ -17,7 +18,7 @@ from rmqha.controller.raft.members import (
     is_members,
     to_snapshot,
 )
-from rmqha.controller.raft.messages import Entry
+from rmqha.controller.raft.messages import AppendRequest, Entry
 from rmqha.controller.raft.settings import RaftSettings
 from tests.controller.raft.cluster import PORT, Cluster
 
@@ -328,6 +329,58 @@ def test_change_when_its_leader_is_cut_off_then_taken_back() -> None:
     cluster.run_until(lambda: b"meanwhile" in cluster.applied[leader])
     assert change.answer == membership.LOST
     assert cluster.cores[leader].node.members == ("n0", "n1", "n2")
+
+
+def test_snapshot_when_saved_during_a_change_then_it_names_the_group_of_its_entry() -> None:
+    """Cut later, the change would come back with the next start, and another majority decide."""
+    cluster = Cluster(3, snapshot_every=5)
+    leader = cluster.wait_leader()
+    behind, other = (one for one in cluster.members if one != leader)
+    cluster.propose(b"1", b"2", b"3")
+    cluster.run(100)
+    core = cluster.cores[behind].node
+    term, last = core.term, core.commit_index
+    assert last == 4
+    cluster.isolate(behind)
+    cluster.propose(b"fifth")
+    cluster.run_until(lambda: b"fifth" in cluster.applied[other])
+    # What its leader had sent it as well, and then lost with its power.
+    alone = encode_members(core.group.without(other))
+    sent = (Entry(last + 1, term, b"fifth"), Entry(last + 2, term, alone))
+    request = AppendRequest(term, leader, last, term, sent, last + 1, 10**6)
+    cluster.give(behind, ev.Received(request))
+    cluster.run_until(lambda: cluster.lives[behind].node.snapshots.meta.last_index == last + 1)
+    assert core.group_uncommitted
+    assert other not in core.voters
+    cluster.crash(leader, power=True)
+    cluster.start(leader)
+    cluster.wait_leader()
+    cluster.heal()
+    proposes(cluster, b"without the change")
+    assert core.voters == cluster.members
+    cluster.crash(behind)
+    cluster.start(behind)
+    assert cluster.cores[behind].node.voters == cluster.members
+
+
+def test_node_when_only_it_has_its_removal_then_it_stands_and_commits_it() -> None:
+    """Nobody else could win, for its log is longer: without it the group has no leader any more."""
+    cluster = Cluster(4)
+    leader = cluster.wait_leader()
+    cluster.run(300)
+    *stay, leaves = (one for one in cluster.members if one != leader)
+    for one in stay:
+        cluster.cut(leader, one)
+    cluster.change(node(leaves), joins=False, at=leader)
+    cluster.run_until(lambda: leaves not in cluster.cores[leaves].node.voters, 100)
+    cluster.run(20)
+    assert cluster.cores[leaves].node.group_uncommitted
+    cluster.crash(leader)
+    cluster.heal()
+    cluster.run_until(lambda: cluster.leader() in stay)
+    assert cluster.cores[leaves].node.is_removed
+    assert any(line.split()[1:3] == [leaves, "leader"] for line in cluster.lines)
+    proposes(cluster, b"without it")
 
 
 @pytest.mark.costly
