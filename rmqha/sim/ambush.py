@@ -13,10 +13,12 @@ from collections import Counter
 
 from msgspec import Struct
 
+from rmqha.sim.acts import CALM, Act
 from rmqha.sim.cluster import SimCluster
 from rmqha.sim.moments import MOMENTS, Stage
+from rmqha.sim.standstills import STANDSTILL_WEIGHTS, STANDSTILLS
 from rmqha.sim.story import Fault
-from rmqha.sim.traps import AMBUSHES, CALM, LARGE, RARE, TRAPS, Act
+from rmqha.sim.traps import AMBUSHES, LARGE, RARE, TRAPS
 
 FIRST_MS = 1200.0
 """No ambush before: a group must be founded."""
@@ -29,6 +31,9 @@ SPRINGS_MAX = 4
 
 RARE_SHARE = 0.5
 """Of all stories this share has one of the rare ones besides."""
+
+STANDSTILL_SHARE = 0.3
+"""Of the stories without a rare one this share has one after which a group could stand still."""
 
 SMALL = Counter({"torn write": 3, "handing over": 2, "installing": 2, "readmitting": 2})
 RARE_WEIGHTS = {
@@ -81,6 +86,14 @@ def draw_rare(rng: random.Random, size: int) -> dict[str, tuple[Act, ...]]:
     return {name: RARE[name]}
 
 
+def draw_standstill(rng: random.Random, size: int) -> dict[str, tuple[Act, ...]]:
+    """What lies in a story that has no rare one: something after which the group must go on."""
+    if size == 1 or rng.random() >= STANDSTILL_SHARE:
+        return {}
+    name = rng.choice([*STANDSTILL_WEIGHTS[size].elements()])
+    return {name: STANDSTILLS[name]}
+
+
 class Ambushes:
     """Those of one story.
 
@@ -101,16 +114,21 @@ class Ambushes:
         self._alone: Laid | None = None
         copy = random.Random()
         copy.setstate(rng.getstate())
-        apart = random.Random(copy.random())
+        apart, later = random.Random(copy.random()), random.Random(copy.random())
         size = len(cluster.controller_hosts)
         stage, rare_stage = Stage(cluster, rng), Stage(cluster, apart)
         self._laid = [
             Laid(name, AMBUSHES[name], stage, FIRST_MS + rng.uniform(0, 2500))
             for name in draw_names(rng, size)
         ]
+        rare = draw_rare(apart, size)
         self._laid += [
             Laid(name, acts, rare_stage, FIRST_MS + apart.uniform(0, 1500))
-            for name, acts in draw_rare(apart, size).items()
+            for name, acts in rare.items()
+        ]
+        self._laid += [
+            Laid(name, acts, Stage(cluster, later), FIRST_MS + later.uniform(0, 1000))
+            for name, acts in ({} if rare else draw_standstill(later, size)).items()
         ]
         self._sprung: list[tuple[Laid, Act, str]] = []
         self._waiting: list[Fault] = []

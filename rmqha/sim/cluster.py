@@ -31,6 +31,7 @@ from rmqha.sim.disk import SimDisk
 from rmqha.sim.liveness import LivenessWatch
 from rmqha.sim.loop import HOST, SimLoop
 from rmqha.sim.net import SimNet
+from rmqha.sim.progress import ProgressWatch
 from rmqha.sim.trace import Trace, TraceLogger
 from rmqha.sim.witness import Witness
 from rmqha.verify.history import EpochHistory
@@ -62,6 +63,7 @@ class SimOptions(Struct, frozen=True):
         moving: a broker listens on another port in each of its lives.
         unclean: elections may leave the SyncStateSet.
         adopting: brokers may come that other controllers have registered.
+        lease_reads: false lets every read wait for a round (``isProcessReadEvent``).
         spare_controllers: run beside the group, until somebody adds them.
     """
 
@@ -81,6 +83,7 @@ class SimOptions(Struct, frozen=True):
     moving: bool = False
     unclean: bool = False
     adopting: bool = False
+    lease_reads: bool = True
     spare_controllers: int = 0
 
 
@@ -131,6 +134,7 @@ class SimCluster:
         self.logged: list[Callable[[str, dict[str, object]], None]] = []
         self.witness = Witness(self.raft_watch, self.counts)
         self.liveness = LivenessWatch(self)
+        self.progress = ProgressWatch(self)
         # Controllers that have read their store and listen.
         self.listening: set[str] = set()
         # Controllers whose store was damaged or emptied and that have not caught up since, and
@@ -161,7 +165,7 @@ class SimCluster:
             "connection_ids": self.ids,
         }
         self.trace.say(host, "boots")
-        self.liveness.disturbed()
+        self.liveness.disturbed(host)
         self.observers[host] = f"{host}/{next(self.lives)}"
         self.seen[host] = {}
         started: ControllerService | BrokerAgent
@@ -234,6 +238,7 @@ class SimCluster:
                 "raftDigestEveryEntries": str(self.options.digest_every),
                 "adoptUnknownBrokers": str(self.options.adopting).lower(),
                 "enableElectUncleanMaster": str(self.options.unclean).lower(),
+                "isProcessReadEvent": str(not self.options.lease_reads).lower(),
                 **self.controller_keys,
             },
             home="",
@@ -283,7 +288,7 @@ class SimCluster:
             self.counts["leader lost"] += service.raft.leads()
             self.witness.node_gone(service.node_id)
         self.listening.discard(host)
-        self.liveness.disturbed()
+        self.liveness.disturbed(host)
         self.brokers.pop(host, None)
         self.net.kill(host, power=power)
         self.loop.cancel_host(host)
@@ -296,7 +301,7 @@ class SimCluster:
             self.trace.say(host, "stands still")
             self.net.pause(host)
             self.loop.pause(host)
-            self.liveness.disturbed()
+            self.liveness.disturbed(host)
 
     def resume(self, host: str) -> None:
         """Let it go on: what it missed comes at once."""
@@ -304,7 +309,7 @@ class SimCluster:
             self.trace.say(host, "goes on")
             self.loop.resume(host)
             self.net.resume(host)
-            self.liveness.disturbed()
+            self.liveness.disturbed(host)
 
     # -- what the nodes tell (state_machine.Observer) ----------------------------------------------
 
@@ -320,6 +325,7 @@ class SimCluster:
         self.counts["entry applied"] += 1
         if first_time:
             self.counts["entry committed"] += 1
+            self.progress.committed(entry)
             self.witness.entry_committed(service, entry, bool(self.damaged))
         self.states.applied(node, entry.log_index, service.machine.state)
         if entry.log_index % PACKING_EVERY == 0:

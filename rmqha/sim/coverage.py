@@ -24,8 +24,9 @@ LOGGED = {
 HAPPENINGS = frozenset(
     {
         *LOGGED.values(), "entry committed", "leader elected",
-        "leader lost", "log compacted", "log reset", "log truncated", "read index served", "set adopted",
-        "restarted from snapshot", "stopped itself", "store of format 1", "torn tail cut", "transfer done",
+        "leader lost", "leader probed", "log compacted", "log reset", "log truncated", "read index served", "set adopted",
+        "reads without leases",
+        "restarted from snapshot", "stopped itself", "store of format 1", "torn tail cut", "transfer done", "two disks full",
     }
 )  # fmt: skip
 

@@ -11,6 +11,8 @@ from rmqha.sim.releases import to_format_1
 from rmqha.sim.story import Args, Faults, Kind
 
 STORE = "/store/rmqha/"
+FULL_MAX = 2
+"""Of three controllers the majority may refuse changes then, and must go on when it has space."""
 
 
 class DiskFaults(Faults):
@@ -69,6 +71,10 @@ class DiskFaults(Faults):
         moods = {host: self.cluster.disks[host].mood for host in self.cluster.controller_hosts}
         return [h for h, mood in moods.items() if mood.failing or mood.full or mood.unreadable]
 
+    def _full(self) -> list[str]:
+        hosts = self.cluster.controller_hosts
+        return [host for host in hosts if self.cluster.disks[host].mood.full]
+
     def break_disk(self, host: str) -> bool:
         """Every write fails; of one controller at a time."""
         if self._troubled():
@@ -77,10 +83,12 @@ class DiskFaults(Faults):
         return self._say("breaks the disk", host)
 
     def fill(self, host: str) -> bool:
-        """Nothing more can be written; of one controller at a time."""
-        if self._troubled():
+        """Nothing more can be written; two at a time, for a full disk has lost nothing."""
+        full = self._full()
+        if host in full or self._troubled() != full or len(full) >= FULL_MAX:
             return False
         self.cluster.disks[host].mood.full = True
+        self.cluster.counts["two disks full"] += len(full) + 1 == FULL_MAX
         return self._say("fills the disk", host)
 
     def make_unreadable(self, host: str) -> bool:

@@ -7,12 +7,14 @@ happens for ``PATIENCE`` election timeouts, some node has become a leader that i
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from rmqha.base.errors import InvariantBroken
 from rmqha.sim.net import WIRE, Weather
 
 if TYPE_CHECKING:
+    from rmqha.controller.raft.node import Node
     from rmqha.sim.cluster import SimCluster
 
 LOOK_EVERY_MS = 100
@@ -28,6 +30,33 @@ CALM_LOSS_MAX = 0.03
 def is_calm(weather: Weather) -> bool:
     """Whether messages mostly arrive within a vote guard."""
     return weather.loss <= CALM_LOSS_MAX
+
+
+def healthy(cluster: SimCluster, now_s: float) -> dict[str, Node]:
+    """Controllers that run and vote, on disks that are quick and have space."""
+    return {
+        host: service.raft.core.node
+        for host, service in sorted(cluster.controllers.items())
+        if service.raft.core is not None
+        and service.raft.core.node.may_vote
+        and host not in cluster.damaged
+        and host in cluster.listening
+        and not cluster.loop.is_paused(host)
+        and cluster.disks[host].mood.is_calm(now_s)
+    }
+
+
+def may_lean_on_full(cluster: SimCluster) -> bool:
+    """Whether a disk is full while some controllers do not hear each other.
+
+    A node that can store nothing answers all the same, so a leader can stay whom a majority answers
+    and too few can follow (seed 490: one full, one wiped, and one that does not hear the leader).
+    Nothing is asked then.
+    """
+    hosts = cluster.controller_hosts
+    return any(cluster.disks[host].mood.full for host in hosts) and not all(
+        cluster.net.is_linked(one, other) for one, other in combinations(hosts, 2)
+    )
 
 
 class LivenessWatch:
@@ -46,9 +75,16 @@ class LivenessWatch:
         """Look from now on."""
         self._cluster.loop.call_later(LOOK_EVERY_MS / 1000, self._look, context=WIRE)
 
-    def disturbed(self) -> None:
-        """Something happened that may cost an election: count from here."""
+    def disturbed(self, *hosts: str) -> None:
+        """Something happened that may cost an election: count from here.
+
+        Args:
+            hosts: to whom; none for all. Of what happens to brokers no election comes.
+        """
+        if hosts and not {*hosts} & {*self._cluster.controller_hosts}:
+            return
         self._since_s = self._cluster.loop.time()
+        self._cluster.progress.disturbed()
 
     def _look(self) -> None:
         cluster = self._cluster
@@ -65,22 +101,18 @@ class LivenessWatch:
                 )
             )
             self._since_s = now_s
+        # After the question for a leader, which says more where there is none.
+        cluster.progress.look(now_s)
         self.start()
 
     def _hub(self, now_s: float) -> str | None:
         """A node through which a quorum can talk, and that this quorum can elect."""
         cluster = self._cluster
-        if not is_calm(cluster.net.weather):
+        if not is_calm(cluster.net.weather) or may_lean_on_full(cluster):
             return None
         logs = {
-            host: (service.raft.core.node.log.last_term, service.raft.core.node.log.last_index)
-            for host, service in cluster.controllers.items()
-            if service.raft.core is not None
-            and service.raft.core.node.may_vote
-            and host not in cluster.damaged
-            and host in cluster.listening
-            and not cluster.loop.is_paused(host)
-            and cluster.disks[host].mood.is_calm(now_s)
+            host: (node.log.last_term, node.log.last_index)
+            for host, node in healthy(cluster, now_s).items()
         }
         for hub in sorted(logs):
             group = {f"c{one[1:]}" for one in cluster.group(hub)}

@@ -39,6 +39,8 @@ class StormSwarm(Swarm):
         self, cluster: SimCluster, rng: random.Random, script: tuple[Fault, ...] | None = None
     ) -> None:
         super().__init__(cluster, rng, script)
+        for name in ("deafen", "steady requests"):
+            del self.kinds[name]  # nothing is ever quiet here for as long as they need
         self._size = rng.choice((8, 20, 50))
         self._apart_ms = rng.choice((0.3, 2.0, 8.0))
         self._calm_ms = rng.choice((200.0, 500.0, 1200.0))
@@ -110,7 +112,7 @@ class StormSwarm(Swarm):
 def make_storm(seed: int, script: tuple[Fault, ...] | None = None) -> StormSwarm:
     """A seed's storm, before it is told."""
     rng = random.Random(seed)
-    return StormSwarm(SimCluster(seed, draw_options(rng)), rng, script)
+    return StormSwarm(SimCluster(seed, draw_options(rng, seed)), rng, script)
 
 
 def run_storm_seed(seed: int, script: tuple[Fault, ...] | None = None) -> Outcome:

@@ -19,6 +19,7 @@ from rmqha.sim.net import Weather
 PEACE_MS_MAX = 60_000
 PEACE_STEP_MS = 250
 TAIL_LINES = 60
+BETWEEN_TWO = ("cut one way", "lag", "reset connections")
 
 Args = tuple[str | int | float, ...]
 
@@ -149,7 +150,14 @@ class Story:
         if self.kinds[fault.kind].play(*fault.args):
             self.script.append(fault)
             self.faults[fault.kind] = self.faults.get(fault.kind, 0) + 1
-            self.cluster.liveness.disturbed()
+            if not self._is_beside(fault):
+                self.cluster.liveness.disturbed()
+
+    def _is_beside(self, fault: Fault) -> bool:
+        """Whether it concerns brokers alone, or a broker and a controller: no election comes of it."""
+        hosts = [one for one in fault.args if isinstance(one, str) and one in self.cluster.disks]
+        brokers = set(hosts) & set(self.cluster.broker_hosts)
+        return len(brokers) >= (1 if fault.kind in BETWEEN_TWO else max(1, len(hosts)))
 
     # -- peace ---------------------------------------------------------------------------------
 

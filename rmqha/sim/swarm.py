@@ -19,11 +19,14 @@ from rmqha.sim.faults import WEATHERS, kinds_of
 from rmqha.sim.liveness import QUIET_MS
 from rmqha.sim.loop import HOST
 from rmqha.sim.operator import Operator
+from rmqha.sim.standstill_faults import StandstillFaults
 from rmqha.sim.story import Fault, Outcome, Story, tell
 
 PHASE_MS = 10_000.0
 OPERATOR = "a0"
 PARTIAL = ("bridge", "ring")
+LEASES_OFF = 0.1
+"""In so many stories every read waits for a round (``isProcessReadEvent``)."""
 
 
 class Swarm(Story):
@@ -38,6 +41,8 @@ class Swarm(Story):
     phase_ms = PHASE_MS
     pauses_ms = (30.0, 100.0, 300.0, 900.0)
     with_ambushes = True
+    # After these a leader must be found, or found out, so they are often left alone for a while.
+    awaited: tuple[str, ...] = PARTIAL
 
     def __init__(
         self, cluster: SimCluster, rng: random.Random, script: tuple[Fault, ...] | None = None
@@ -52,6 +57,8 @@ class Swarm(Story):
         self.weights["mend disks"] = 4
         for name in ("weather", "split", "cut off host", "wall clock jump", "clock rate"):
             self.weights[name] = min(1.0, self.weights[name])
+        # By weights nobody draws these, unless a kind of story gives them some: ambushes do.
+        self.kinds |= StandstillFaults(self).kinds()
         self._think_ms = rng.choice((15.0, 40.0, 120.0))
         self._bursts = rng.choice((0.0, 0.1, 0.4))
         self._operator_seed = rng.random()
@@ -115,7 +122,7 @@ class Swarm(Story):
         """How long until the next fault; now and then so long that a leader must be found."""
         last = self.script[-1].kind if self.script else ""
         fresh, self._drawn_last = last != self._drawn_last, last
-        if self.rng.random() < (0.5 if fresh and last in PARTIAL else 0.01):
+        if self.rng.random() < (0.5 if fresh and last in self.awaited else 0.01):
             return QUIET_MS
         return super().pause_ms()
 
@@ -154,8 +161,12 @@ class Swarm(Story):
                 cluster.boot(host)
 
 
-def draw_options(rng: random.Random) -> SimOptions:
-    """The size and the limits of one seed's cluster."""
+def draw_options(rng: random.Random, seed: int) -> SimOptions:
+    """The size and the limits of one seed's cluster.
+
+    What was added later is drawn from numbers of its own, so that it changes no other story.
+    """
+    later = random.Random(f"later options {seed}")
     return SimOptions(
         controllers=rng.choice((1, 3, 3, 3, 3, 5, 5, 5)),
         broker_sets=1,
@@ -170,13 +181,14 @@ def draw_options(rng: random.Random) -> SimOptions:
         heartbeat_timeout_ms=rng.choice((1000, 1000, 4000)),
         moving=True,
         adopting=rng.random() < 0.3,
+        lease_reads=later.random() >= LEASES_OFF,
     )
 
 
 def make_swarm(seed: int, script: tuple[Fault, ...] | None = None) -> Swarm:
     """A seed's story, before it is told."""
     rng = random.Random(seed)
-    return Swarm(SimCluster(seed, draw_options(rng)), rng, script)
+    return Swarm(SimCluster(seed, draw_options(rng, seed)), rng, script)
 
 
 def run_seed(seed: int, script: tuple[Fault, ...] | None = None) -> Outcome:

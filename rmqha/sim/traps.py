@@ -6,14 +6,13 @@ Nothing is done that could not happen by chance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Iterable
 
+from rmqha.sim.acts import CALM, Act, Step
 from rmqha.sim.cluster import CLOCK_DRIFT
 from rmqha.sim.liveness import QUIET_MS
 from rmqha.sim.moments import (
     MOMENTS,
-    Moment,
     Stage,
     follows_alone,
     hands_over,
@@ -31,32 +30,7 @@ from rmqha.sim.moments import (
     votes_against_a_leader,
     writes_in_parts,
 )
-from rmqha.sim.story import Args
-
-
-class Step(NamedTuple):
-    """A fault, so many milliseconds after its moment."""
-
-    after_ms: float
-    kind: str
-    args: Args
-
-
-Plan = Callable[[Stage, str], Iterable[Step]]
-
-
-class Act(NamedTuple):
-    """What is waited for, and what is done then.
-
-    Attributes:
-        after_ms: so long after the act before at the earliest.
-        quiet_ms: so long nothing is done afterwards but by the same trap.
-    """
-
-    moment: Moment
-    plan: Plan
-    after_ms: float = 0.0
-    quiet_ms: float = 0.0
+from rmqha.sim.standstills import STANDSTILLS
 
 
 def anything(stage: Stage, it: str) -> Iterable[Step]:
@@ -162,13 +136,6 @@ def _forgets_its_vote(stage: Stage, it: str) -> Iterable[Step]:
     yield Step(7, "restart", (it,))
 
 
-def _calm(stage: Stage, it: str) -> Iterable[Step]:
-    """All is well again, so that what a trap waits for has a chance."""
-    hosts = stage.cluster.controller_hosts
-    yield from (Step(0, "weather", (0,)), Step(0, "heal", ()), Step(0, "mend disks", (*hosts,)))
-    yield Step(0, "restart", (*hosts,))
-
-
 def _torn(stage: Stage, it: str) -> Iterable[Step]:
     """Of what is on the way a part arrives; the next start finds it."""
     return (Step(0, "power cut controller", (it,)), Step(40, "restart", (it,)))
@@ -214,9 +181,6 @@ LARGE: dict[str, tuple[Act, ...]] = {
 }
 """Two of the nodes die on the way, so a group of five is needed."""
 
-CALM = Act(leads, _calm, quiet_ms=1500.0)
-"""The first act of a trap that other faults would spoil."""
-
 RARE: dict[str, tuple[Act, ...]] = {
     "torn write": (Act(writes_in_parts, _torn),),
     "handing over": (CALM, Act(leads, _asked_to_hand_over), Act(hands_over, anything)),
@@ -240,5 +204,5 @@ AMBUSHES: dict[str, tuple[Act, ...]] = {
     **LARGE,
 }
 
-NAMES = tuple(dict.fromkeys((*AMBUSHES, *RARE)))
+NAMES = tuple(dict.fromkeys((*AMBUSHES, *RARE, *STANDSTILLS)))
 """Of all, as they are counted."""

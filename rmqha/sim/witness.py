@@ -122,6 +122,9 @@ class Witness:
                 floor = floors.pop(token, 0)
                 watch.read_served(node, raft.applied_index, floor, by="read index")
                 self._counts["read index served"] += 1
+                core = raft.core
+                leases = core is None or core.node.settings.lease_reads
+                self._counts["reads without leases"] += not leases
             reads_ready(tokens)
 
         for target, name, wrapped in (

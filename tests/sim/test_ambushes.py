@@ -37,6 +37,7 @@ def test_story_with_ambushes_when_its_script_is_played_then_it_is_the_same(seed:
 def drawn(seed: int, share: float, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What a story draws besides the rare ambushes, where this share of stories has one."""
     monkeypatch.setattr(ambush, "RARE_SHARE", share)
+    monkeypatch.setattr(ambush, "STANDSTILL_SHARE", 0)
     swarm = make_swarm(seed)
     swarm.cluster.close()
     assert swarm.ambushes is not None

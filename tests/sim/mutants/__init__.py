@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.sim.mutants import metadata, raft, storage
+from tests.sim.mutants import metadata, raft, standstills, storage
 from tests.sim.mutants.mutant import Found, Mutant, search
 
-MUTANTS = (*raft.MUTANTS, *storage.MUTANTS, *metadata.MUTANTS)
+MUTANTS = (*raft.MUTANTS, *standstills.MUTANTS, *storage.MUTANTS, *metadata.MUTANTS)
 
 __all__ = ["MUTANTS", "Found", "Mutant", "search"]

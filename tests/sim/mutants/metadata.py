@@ -110,13 +110,13 @@ def cleaning_keeps_the_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = (
-    Mutant(anyone_alive_becomes_master, "an elected master was in the SyncStateSet", 1),
+    Mutant(anyone_alive_becomes_master, "an elected master was in the SyncStateSet", 50),
     Mutant(epochs_stand_still, "a stale master epoch was read", 6),
     Mutant(epochs_grow_by_themselves, "a new master epoch has another master"),
     Mutant(sync_state_set_epochs_stand_still, "one SyncStateSet epoch has one set"),
     Mutant(state_depends_on_the_node, "two nodes applied the same entries and differ"),
     Mutant(ids_are_given_out_again, "a broker id was given out twice"),
-    Mutant(answers_are_never_dropped, "no order of the calls explains their answers", 1),
+    Mutant(answers_are_never_dropped, "no order of the calls explains their answers", 3),
     Mutant(
         first_elections_wait_for_nobody, "a first master had an older log than one that was heard"
     ),

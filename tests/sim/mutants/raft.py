@@ -310,7 +310,7 @@ MUTANTS = (
     Mutant(one_node_is_a_quorum, RULE_DISK, 1),
     Mutant(one_vote_less_is_enough, "two leaders in one term", 3),
     Mutant(old_logs_win_elections, RULE_LOST, 6),
-    Mutant(nobody_guards_the_leader, RULE_LEASE, 1),
+    Mutant(nobody_guards_the_leader, RULE_LEASE, 55),
     Mutant(leader_trusts_itself, RULE_LEASE, 6),
     Mutant(lease_of_four, RULE_LEASE, 9),
     Mutant(lease_kept_while_handing_over, RULE_LEASE, 94),

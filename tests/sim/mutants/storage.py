@@ -122,6 +122,6 @@ MUTANTS = (
     Mutant(compacts_one_segment_too_many, REFUSED, 6),
     Mutant(log_not_restarted_behind_a_snapshot, REFUSED, 11),
     Mutant(damage_taken_for_a_torn_tail, "a leader was elected without all committed entries", 166),
-    Mutant(snapshot_named_one_too_low, DIFFER, 1),
+    Mutant(snapshot_named_one_too_low, DIFFER, 2),
     *(Mutant(_named(name, patch), DIFFER, 1) for name, patch in FIELDS.items()),
 )
