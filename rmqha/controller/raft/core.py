@@ -59,7 +59,7 @@ from rmqha.controller.raft.settings import RaftSettings
 HUNG_TIMEOUTS = 3
 """A sync that lasts as many election timeouts is one that hangs."""
 
-FULL_TIMEOUTS = 20
+FULL_TIMEOUTS = 5
 """A leader without space to which nobody else could take over asks the others anew after so many."""
 
 
@@ -191,7 +191,7 @@ class RaftCore:
             case SpaceChanged(enough):
                 node.no_space = not enough
                 node.spare_bytes = 0 if enough else append.SPARE_BYTES
-                node.handed_to, node.full_again_ms = set(), now_ms
+                node.handed_to, node.all_asked, node.full_again_ms = set(), False, now_ms
                 self._hand_over_if_full(now_ms)
             case DiskWaited(waited_ms):
                 self._hand_over_if_hung(now_ms, waited_ms)
@@ -271,7 +271,7 @@ class RaftCore:
                 node.become_follower(now_ms, node.term, None)
                 return
             if node.transfer_target is not None and now_ms >= node.transfer_deadline_ms:
-                node.note("raft_transfer_failed", "warning", target=node.transfer_target)
+                self._note_transfer("raft_transfer_failed", "warning", node.transfer_target)
                 node.transfer_target = None
             self._hand_over_if_full(now_ms)
             append.heartbeat(node, now_ms)
@@ -295,8 +295,14 @@ class RaftCore:
         node.transfer_target = target
         node.transfer_sent = False
         node.transfer_deadline_ms = now_ms + node.settings.election_max_ms
-        node.note("raft_transfer_started", target=target, term=node.term)
+        self._note_transfer("raft_transfer_started", "info", target)
         append.transfer_if_caught_up(node)
+
+    def _note_transfer(self, event: str, level: str, target: str) -> None:
+        """Once for each voter: a majority without space may be so for hours."""
+        node = self.node
+        if not node.all_asked:
+            node.note(event, level, target=target, term=node.term)
 
     def _hand_over_if_full(self, now_ms: int) -> None:
         """A leader without space takes no changes: one after the other is asked to lead instead.
@@ -318,6 +324,7 @@ class RaftCore:
             self._transfer(now_ms, target)
         else:
             node.handed_to.clear()
+            node.all_asked = True
             node.full_again_ms = now_ms + FULL_TIMEOUTS * node.settings.election_max_ms
 
     def _hand_over_if_hung(self, now_ms: int, waited_ms: int) -> None:

@@ -137,6 +137,7 @@ class Node:
         self.handed_over_ms = 0  # when its disk hung last
         self.handed_to: set[str] = set()  # without space: who was asked to lead instead
         self.full_again_ms = 0  # and when the next one is
+        self.all_asked = False  # without success
         self.lease_given_up = False
         self.asked: tuple[int, int] | None = None  # token and index of the change asked for
         self.leaving: dict[str, tuple[Member, int]] = {}  # removed, and heartbeats left for it
@@ -324,7 +325,7 @@ class Node:
         self.put_off.clear()
         self.ready = False
         self.lease_given_up = False
-        self.handed_to, self.full_again_ms = set(), now_ms
+        self.handed_to, self.all_asked, self.full_again_ms = set(), False, now_ms
         last = self.log.last_index
         self.progress = {
             peer: Progress(next_index=last + 1, answered_ms=now_ms) for peer in self.peers
