@@ -29,9 +29,21 @@ PROGRAMS = {
 BOOTED = "boot success"
 START_TIMEOUT_S = 30.0
 END_TIMEOUT_S = 15.0
+KILLED_TIMEOUT_S = 60.0
+"""Nobody refuses SIGKILL, but who is in a system call that waits for a disk ends only after it."""
 ANSWER_BYTES_MAX = 4096
 LOG_TAIL_LINES = 20
 STRANGERS = frozenset(("NAMESRV_ADDR", "ROCKETMQ_HOME"))
+
+
+def _waits_for(pid: int) -> str:
+    """Its threads' states and where they wait in the kernel, as far as Linux tells."""
+    found = []
+    for thread in sorted(Path(f"/proc/{pid}/task").glob("*")):
+        with contextlib.suppress(OSError):
+            state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
+            found.append(f"{state} {(thread / 'wchan').read_text()}")
+    return ", ".join(found) or "there is no such process"
 
 
 def node_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -221,21 +233,31 @@ class ProcessNode(Node):
             launcher(self._running).request, do="signal", pid=self.pid, number=int(number)
         )
 
-    async def _end(self, number: signal.Signals) -> None:
+    async def _end(self, number: signal.Signals, timeout_s: float) -> None:
         if not self.is_alive or self._ending is None:
             return
         self._expects_end = True
         await self._signal(number)
         if number != signal.SIGKILL and self.is_stopped:
             await self.cont()
-        async with asyncio.timeout(END_TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             await asyncio.shield(self._ending)
         if self._listening is not None:
             await self._listening
 
     async def kill(self) -> None:
-        """SIGKILL, and wait for its end."""
-        await self._end(signal.SIGKILL)
+        """SIGKILL, and wait for its end.
+
+        Raises:
+            NodeFailed: it is still there after a minute; what it waits for is in the message.
+        """
+        try:
+            await self._end(signal.SIGKILL, KILLED_TIMEOUT_S)
+        except TimeoutError as error:
+            raise NodeFailed(
+                f"{self.name} (process {self.pid}) has not ended {KILLED_TIMEOUT_S} s after SIGKILL:"
+                f" {_waits_for(self.pid)}"
+            ) from error
 
     async def shut_down(self) -> None:
         """SIGTERM, and wait for its end.
@@ -244,7 +266,7 @@ class ProcessNode(Node):
             NodeFailed: it did not end in time; it was killed.
         """
         try:
-            await self._end(signal.SIGTERM)
+            await self._end(signal.SIGTERM, END_TIMEOUT_S)
         except TimeoutError as error:
             await self.kill()
             raise NodeFailed(f"{self.name} did not end within {END_TIMEOUT_S} s") from error

@@ -9,6 +9,7 @@ import pytest
 from rmqha.controller.aio.snapshot_saving import SnapshotSaving
 from rmqha.controller.raft import snapshots, votes
 from rmqha.controller.raft.core import RaftCore
+from rmqha.controller.raft.progress import Progress
 from tests.javabugs.mutant import Mutant
 from tests.sim.mutants import raft
 
@@ -42,7 +43,12 @@ def installs_are_asked_for_again(patch: pytest.MonkeyPatch) -> None:
         else:
             requested(node, now_ms, message)
 
+    def at_once(progress: Any) -> None:
+        progress.waiting = False
+
     patch.setattr(snapshots, "installed", untold)
+    # Where a chunk has time for its way, the heartbeats meanwhile find out that the snapshot is there.
+    patch.setattr(Progress, "heartbeat_due", at_once)
     patch.setattr(snapshots, "on_snapshot_request", from_the_start)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rmqha.testing import processes
 from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.nodes import NodeFailed
 from rmqha.testing.processes import ProcessNode, launcher
@@ -47,6 +48,25 @@ def test_a_killed_master_is_gone_and_returns(cluster: RmqCluster) -> None:
     cluster.restart(old)
     cluster.wait_in_sync(3)
     cluster.assert_nothing_lost()
+
+
+def test_kill_when_the_process_does_not_end_then_it_says_what_that_waits_for(
+    cluster: RmqCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that stands still holds even a killed process; all that was told was that time was over."""
+    node = cluster.wait_for_master()
+    assert isinstance(node, ProcessNode)
+
+    async def lost(number: signal.Signals) -> None:
+        """As if the process could not take it."""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(node, "_signal", lost)
+        patch.setattr(processes, "KILLED_TIMEOUT_S", 0.2)
+        with pytest.raises(NodeFailed, match=rf"process {node.pid}\) has not ended .*: [RSD] "):
+            cluster.kill(node)
+    cluster.kill(node)
+    assert not psutil.pid_exists(node.pid)
 
 
 def test_a_stopped_master_is_replaced(cluster: RmqCluster) -> None:
