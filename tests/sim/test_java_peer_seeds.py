@@ -8,8 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from rmqha.base.errors import RmqhaError
-from rmqha.broker.common.aio import held_answers
-from rmqha.broker.deferred.aio import copy_requests
 from rmqha.broker.sync.aio.metadata_log import MetadataLog
 from rmqha.broker.sync.aio.tables import SlaveSync
 from rmqha.sim.java_peer import HAPPENED, run_java_peer_seed
@@ -54,14 +52,10 @@ def tables_of_java_are_not_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SlaveSync, "_merge", lambda self, *found: None)
 
 
-def positions_are_told_at_once(patch: pytest.MonkeyPatch) -> None:
-    """Java's slaves are told what nobody else has yet."""
-    for module in (held_answers, copy_requests):
-        patch.setattr(module, "tells_at_once", lambda *_: True)
-
-
+# That Java's slaves are told at once what nobody else has yet is seen by one story in a thousand or more:
+# seed 882131 saw it until brokers asked the members of a group as well, and then none of 1,100 others.
+# The tests of tests/broker/test_held_answers.py see it always, eleven of fifteen.
 MUTANTS = (
-    (positions_are_told_at_once, 882_131, "an acknowledged delayed message never came"),
     (tables_of_java_are_not_told, 152, "replicas with the same log have other tables"),
     (tables_of_java_are_not_taken, 1, "replicas with the same log have other tables"),
     (delays_begin_at_the_end, 5, "an acknowledged delayed message never came"),
