@@ -10,7 +10,7 @@ import itertools
 import pytest
 
 from rmqha.controller.raft import events as ev
-from rmqha.controller.raft.core import FULL_TIMEOUTS
+from rmqha.controller.raft.core import FULL_TIMEOUTS, RaftCore
 from rmqha.controller.raft.members import Member
 from rmqha.controller.raft.messages import Message, TimeoutNow
 from rmqha.controller.raft.patience import WIDEN_MAX
@@ -219,3 +219,13 @@ def test_node_when_it_is_elected_without_space_then_it_hands_over() -> None:
         takes_proposals(cluster, SOON_MS)
         assert cluster.leader() != full
     assert elected
+
+
+def test_leader_when_it_leads_once_more_without_space_then_all_are_asked_anew() -> None:
+    """Whom it asked in an earlier reign, and when it wanted to go on, says nothing of this one."""
+    now_ms = 1_000
+    node = RaftCore(node_id="n0", members=("n0", "n1", "n2"), settings=SETTINGS).node
+    node.handed_to, node.all_asked, node.full_again_ms = {"n1", "n2"}, True, 100 * now_ms
+    node.become_leader(now_ms)
+    assert (node.handed_to, node.all_asked) == (set(), False)
+    assert node.full_again_ms <= now_ms

@@ -173,6 +173,20 @@ def test_progress_when_a_follower_takes_nothing_then_it_is_asked_less_and_less_o
     assert (progress.mode, progress.declined, progress.rest) == (Mode.REPLICATE, 0, 0)
 
 
+def test_progress_when_its_connection_is_lost_then_whoever_comes_back_is_offered_at_once() -> None:
+    """It may have restarted with space on its disk, or by another way."""
+    progress = Progress(next_index=5)
+    for _ in range(REST_MAX):
+        progress.offered()
+        assert progress.takes_nothing(4)
+    assert progress.rest == REST_MAX
+    progress.patience = REST_MAX
+    progress.connection_lost(9)
+    assert (progress.declined, progress.rest, progress.patience) == (0, 0, 0)
+    assert not progress.waiting
+    assert not progress.takes_nothing(4)
+
+
 def test_progress_when_an_empty_request_was_answered_then_that_declines_nothing() -> None:
     """A new leader asks where the logs agree before it has anything to offer."""
     progress = Progress(next_index=5)
