@@ -25,6 +25,7 @@ from rmqha.chaos.scenarios import ARTICLE, BY_NAME, Kind, Scenario
 from rmqha.cli.output import run_command
 from rmqha.cli.version import version_option
 from rmqha.testing.client import NotYet
+from rmqha.testing.real.maven import JavaUnavailable, classpath
 
 MODULE = "rmqha.cli.chaos"
 CELLS = "cells.json"
@@ -205,6 +206,14 @@ def _refuse(asked: list[Scenario], controllers: str, brokers: str, *, services: 
             raise click.UsageError(str(error)) from error
 
 
+def _resolve_java() -> None:
+    """Have what Maven fetches while there is a network: namespaces of our own have none."""
+    try:
+        classpath()
+    except JavaUnavailable as error:
+        raise click.ClickException(f"nodes of Java need RocketMQ's own jars: {error}") from error
+
+
 def _links(wanted: str, *, java: bool) -> Callable[[], Links]:
     """What makes hosts: this command goes on in namespaces of its own, where it can.
 
@@ -214,6 +223,8 @@ def _links(wanted: str, *, java: bool) -> Callable[[], Links]:
     if wanted == "proxies" and java:
         raise HostsUnavailable(NO_JAVA)
     if wanted != "proxies":
+        if java:
+            _resolve_java()
         try:
             enter(sys.argv[1:], MODULE)
         except HostsUnavailable as error:
@@ -265,18 +276,23 @@ def _run(
     links: Callable[[], Links],
 ) -> list[Cell]:
     cells: list[Cell] = []
-    whole = [(name, kind) for name in asked for kind in kinds]
-    for number, (name, kind) in enumerate(whole, 1):
+    whole = [
+        (f"{number}-{name}", name, kind, begun(name, kind, seed, course))
+        for number, (name, kind) in enumerate(((n, k) for n in asked for k in kinds), 1)
+    ]
+    had = [next((one for one in kept if one.is_of(new)), None) for *_, new in whole]
+    _refuse_used(folder, [cell for (cell, *_), known in zip(whole, had, strict=True) if not known])
+    for number, ((cell_folder, name, kind, new), known) in enumerate(
+        zip(whole, had, strict=True), 1
+    ):
         head = f"{name} on {kind.controllers} controllers, {kind.brokers} brokers"
-        new = begun(name, kind, seed, course)
-        known = next((one for one in kept if one.is_of(new)), None)
         if known is not None:
             _say(f"[{number}/{len(whole)}] {head}: kept")
             cells.append(known)
             continue
         _say(f"[{number}/{len(whole)}] {head}")
         with tempfile.TemporaryDirectory(prefix="rmqha-chaos-") as made:
-            place = Path(made) / "cell" if folder is None else folder / f"{number}-{name}"
+            place = Path(made) / "cell" if folder is None else folder / cell_folder
             try:
                 cell = asyncio.run(play(name, asked[name], kind, seed, course, place, _say, links))
             except NotYet as error:
@@ -289,6 +305,13 @@ def _run(
         verdict = "nothing lost" if cell.is_good else bad
         _say(f"  {cell.acknowledged} acknowledged, {cell.faults} faults: {verdict}")
     return cells
+
+
+def _refuse_used(folder: Path | None, cells: list[str]) -> None:
+    """Nodes begin with empty disks; raises click.BadParameter."""
+    for used in () if folder is None else (folder / cell for cell in cells):
+        if used.exists():
+            raise click.BadParameter(f"{used} holds nodes of another run", param_hint="--folder")
 
 
 def _say(text: str) -> None:

@@ -8,15 +8,20 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
+from rmqha.chaos.aio.cell import begun
 from rmqha.chaos.aio.hosts import HostsUnavailable
 from rmqha.chaos.aio.nodes import Kinds
 from rmqha.chaos.aio.same_bytes import COMPARED_BYTES, equal_bytes
 from rmqha.chaos.aio.services import Services
 from rmqha.chaos.aio.watch import Seen, Watch, first_since
+from rmqha.chaos.course import Course
+from rmqha.chaos.outcome import Cell
+from rmqha.chaos.report import to_json
 from rmqha.cli import chaos
 from rmqha.cli.chaos import main
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.testing.client import ClusterClient, SetInfo
+from rmqha.testing.real.maven import JavaUnavailable
 from rmqha.testing.workload import Ledger
 from rmqha.verify.services import DELAYED, Promise
 
@@ -113,12 +118,63 @@ def test_command_when_there_are_only_proxies_for_java_then_it_says_so_before_a_c
     def nowhere(*_: object) -> None:
         raise HostsUnavailable("missing programs: nft")
 
+    resolved: list[str] = []
+    monkeypatch.setattr(chaos, "classpath", lambda: resolved.append("jars"))
     monkeypatch.setattr(chaos, "enter", nowhere)
     monkeypatch.setattr(chaos, "_run", lambda *_: pytest.fail("a cell was begun"))
     done = CliRunner().invoke(main, ["crash-both", "--links", links, *kinds])
     assert done.exit_code == 1
     assert "nodes of Java need network namespaces" in done.output
     assert ("nft" in done.output) == (links == "auto")
+    assert resolved == ["jars"] * (links == "auto"), "before a network without Maven's was entered"
+
+
+def test_command_when_there_are_no_jars_then_it_says_so_in_the_network_where_maven_has_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none() -> None:
+        raise JavaUnavailable("no mvn on the PATH")
+
+    monkeypatch.setattr(chaos, "classpath", none)
+    monkeypatch.setattr(chaos, "enter", lambda *_: pytest.fail("it left that network"))
+    done = CliRunner().invoke(main, ["crash-both", "--brokers", "java"])
+    assert done.exit_code == 1
+    assert "RocketMQ's own jars: no mvn on the PATH" in done.output
+
+
+def test_folder_when_it_has_nodes_of_another_run_then_it_is_refused_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the second cell's, before the first one takes its minutes."""
+    monkeypatch.setattr(chaos, "enter", lambda *_: None)
+    used = tmp_path / "2-hang-both" / "broker-0"
+    used.mkdir(parents=True)
+    asked = ["crash-both", "hang-both", "--folder", str(tmp_path)]
+    done = CliRunner().invoke(main, asked)
+    assert done.exit_code == 2, done.output
+    assert "2-hang-both holds nodes of another run" in " ".join(done.output.split())
+    assert used.exists()
+
+
+def test_folder_when_its_cell_is_kept_by_the_report_then_the_rest_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chaos, "enter", lambda *_: None)
+    (tmp_path / "1-crash-both").mkdir()
+    course = Course(5, 8_000, 4_000)
+    kept = begun("crash-both", Kinds(), 1, course)
+    (tmp_path / "cells.json").write_bytes(to_json([kept]))
+    played: list[str] = []
+
+    async def play(name: str, *_: object) -> Cell:
+        played.append(name)
+        return kept
+
+    monkeypatch.setattr(chaos, "play", play)
+    asked = ["crash-both", "hang-both", "--fault-s", "8", "--pause-s", "4", "--resume"]
+    folders = ["--folder", str(tmp_path), "--out", str(tmp_path)]
+    done = CliRunner().invoke(main, [*asked, *folders])
+    assert played == ["hang-both"], done.output
 
 
 def test_resume_when_there_is_nothing_to_go_on_with_then_it_says_so(tmp_path: Path) -> None:
