@@ -209,6 +209,8 @@ def _run(blocks: list[Block], folder: Path) -> tuple[int, str]:
     text = script(blocks, str(folder / "tmp"))
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "100"}
     environment.pop("NAMESRV_ADDR", None)
+    # Those who clean up what other runs of pytest left must not meet.
+    environment["PYTEST_DEBUG_TEMPROOT"] = str(folder / "tmp")
     with (folder / "said").open("w+b") as said:
         child = subprocess.Popen(
             [*_own_network(), "bash", "-c", text],
