@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -28,9 +29,17 @@ def is_wanted(values: Mapping[str, str], log: Logger) -> bool:
 
 
 def labels_of(values: Mapping[str, str]) -> dict[str, str]:
-    """The pairs of ``metricsLabel``; a server's own labels go over them, or alerts find nobody."""
-    pairs = (pair.partition(":") for pair in values["metricsLabel"].split(",") if pair)
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    """The pairs of ``metricsLabel``; a server's own labels go over them, or alerts find nobody.
+
+    What Prometheus takes in no name is an underscore, as Java's exporter writes it.
+    """
+    pairs = (pair.partition(":") for pair in values["metricsLabel"].split(","))
+    return {_label(name): value.strip() for text, _, value in pairs if (name := text.strip())}
+
+
+def _label(name: str) -> str:
+    fitting = re.sub("[^a-zA-Z0-9_]", "_", name)
+    return fitting if fitting[:1].isalpha() or fitting[:1] == "_" else f"_{fitting}"
 
 
 def in_loop(look: Callable[[], ResultT]) -> Callable[[], ResultT]:

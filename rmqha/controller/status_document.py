@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from rmqha.controller.metadata.elections import Election
@@ -15,6 +15,7 @@ from rmqha.web.document import (
     ElectionView,
     NodeView,
     ReplicaView,
+    Sentence,
     StatusDocument,
     gaps,
 )
@@ -30,6 +31,7 @@ class NodeFacts(NamedTuple):
         commit_index: of the Raft log.
         time_ms, started_ms: since 1970.
         peers: the group as it is now.
+        no_space, may_vote: of this node.
     """
 
     role: str
@@ -40,6 +42,8 @@ class NodeFacts(NamedTuple):
     time_ms: int
     started_ms: int
     peers: tuple[Peer, ...]
+    no_space: bool = False
+    may_vote: bool = True
 
 
 def addresses(status: Status) -> Iterable[str]:
@@ -48,6 +52,16 @@ def addresses(status: Status) -> Iterable[str]:
         for replica in broker_set["replicas"]:
             if replica["alive"]:
                 yield replica["address"]
+
+
+def _troubles(facts: NodeFacts) -> Iterator[Sentence]:
+    """What nobody else can see of this node."""
+    if facts.no_space:
+        text = "The disk of this controller is full: it takes no changes."
+        yield Sentence("bad", text, "own/disk")
+    if not facts.may_vote:
+        text = "This controller does not vote yet: its store is new, or it has to be caught up."
+        yield Sentence("warn", text, "own/vote")
 
 
 def document(
@@ -80,6 +94,7 @@ def document(
                 "applied": status["applied_index"],
                 "waiting": status["work_queued"],
             },
+            tuple(_troubles(facts)),
         ),
         tuple(
             ControllerView(

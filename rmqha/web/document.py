@@ -10,6 +10,22 @@ import msgspec
 from msgspec import Struct, field
 
 
+class Sentence(Struct, frozen=True):
+    """One thing that is so.
+
+    Attributes:
+        level: ``good``, ``warn`` or ``bad``.
+        text: whole; the page writes since when behind it.
+        key: the same for the same trouble, in every document; empty where nothing is wrong.
+        since_ms: when this node saw it first; None if it was so from the beginning.
+    """
+
+    level: str
+    text: str
+    key: str = ""
+    since_ms: int | None = None
+
+
 class NodeView(Struct, frozen=True):
     """The node that serves the page.
 
@@ -17,6 +33,7 @@ class NodeView(Struct, frozen=True):
         kind: ``controller``, ``name server`` or ``broker``.
         role: for people, such as ``leader``.
         facts: what else it tells of itself, in the order to show.
+        troubles: what it lacks itself, which nobody else can see.
     """
 
     kind: str
@@ -25,6 +42,7 @@ class NodeView(Struct, frozen=True):
     started_ms: int
     role: str = ""
     facts: dict[str, str | int | float] = field(default_factory=dict)
+    troubles: tuple[Sentence, ...] = ()
 
 
 class ControllerView(Struct, frozen=True):
@@ -153,22 +171,6 @@ class StaticTopicView(Struct, frozen=True):
     epoch: int
     total_queues: int
     queues: tuple[LogicalQueueView, ...]
-
-
-class Sentence(Struct, frozen=True):
-    """One thing that is so.
-
-    Attributes:
-        level: ``good``, ``warn`` or ``bad``.
-        text: whole; the page writes since when behind it.
-        key: the same for the same trouble, in every document; empty where nothing is wrong.
-        since_ms: when this node saw it first; None if it was so from the beginning.
-    """
-
-    level: str
-    text: str
-    key: str = ""
-    since_ms: int | None = None
 
 
 class Verdict(Struct, frozen=True):

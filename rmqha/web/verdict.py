@@ -29,7 +29,7 @@ def judge(document: StatusDocument, since: Since) -> Verdict:
         document: of one moment.
         since: of :func:`troubles_of` the documents before it.
     """
-    found = _of_controllers(document)
+    found = [*document.node.troubles, *_of_controllers(document)]
     for one in document.broker_sets:
         found += _of_set(one, document)
     found.sort(key=lambda one: -LEVELS.index(one.level))

@@ -23,3 +23,9 @@ def test_labels_when_a_pair_has_a_name_of_the_brokers_own_then_its_own_stays() -
         "cluster": "C", "node_id": "broker-a", "node_type": "broker", "address": "10.0.0.1:10911",
         "zone": "z1",
     }  # fmt: skip
+
+
+def test_labels_when_prometheus_takes_no_such_name_then_it_is_one_that_it_takes() -> None:
+    """As Java's exporter writes them: a scrape with one of these was thrown away as a whole."""
+    found = labels_of({"metricsLabel": "data-center:x,9th:y,a.b:z:1, :q,:"})
+    assert found == {"data_center": "x", "_9th": "y", "a_b": "z:1"}

@@ -98,7 +98,7 @@ async def test_status_when_asked_for_then_the_document(client: aiohttp.ClientSes
             "time_ms": 1,
             "node": {
                 "kind": "controller", "address": "127.0.0.1:9878", "version": "0.1.0",
-                "started_ms": 1000, "role": "leader", "facts": {"term": 3},
+                "started_ms": 1000, "role": "leader", "facts": {"term": 3}, "troubles": [],
             },
             "controllers": [], "broker_sets": [], "elections": [],
             "static_topics": [], "open_doors": [], "others": [],

@@ -8,7 +8,14 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from rmqha.web.document import BrokerSetView, ControllerView, NodeView, ReplicaView, StatusDocument
+from rmqha.web.document import (
+    BrokerSetView,
+    ControllerView,
+    NodeView,
+    ReplicaView,
+    Sentence,
+    StatusDocument,
+)
 from rmqha.web.history import SAMPLE_MS, SAMPLES_MAX, SETS_MAX, History
 from rmqha.web.verdict import FIRST_WORDS_MS, SENTENCES_MAX, judge, troubles_of
 
@@ -123,6 +130,18 @@ def test_verdict_when_no_controller_leads_then_that_is_first() -> None:
     assert sentences[0].startswith("No controller leads")
     assert sentences[1].startswith("1 of 3 replicas")
     assert said(MASTER, SLAVE, controllers=())[0] == "good"
+
+
+def test_verdict_when_the_node_itself_lacks_something_then_nothing_is_called_well() -> None:
+    """A master without its write lease has living slaves in sync."""
+    lacks = Sentence("bad", "This master takes no sends: its disk is full.", "own/disk")
+    seen = document(MASTER, SLAVE, DEAD)
+    seen = replace(seen, node=replace(NODE, troubles=(lacks,)))
+    verdict = judge(seen, {"own/disk": 5})
+    assert verdict.level == "bad"
+    assert verdict.sentences[0] == replace(lacks, since_ms=5)
+    assert len(verdict.sentences) == 2
+    assert "own/disk" in troubles_of(seen)
 
 
 def test_verdict_when_many_sets_are_in_trouble_then_it_is_bounded() -> None:

@@ -102,6 +102,10 @@ def test_controller_when_shown_then_the_furthest_log_is_the_measure_and_the_dead
     figures = {"h:1": Figures(5.0, 6.0, 120), "h:2": Figures(1.0, 1.0, 30)}
     facts = NodeFacts("leader", 1, "n0", 9, "v", 10, 1, config.peers)
     shown = whole(document(config, facts, status, (), figures, {"127.0.0.1:1": "0.0.0.0:80"}))
+    assert shown.node.troubles == ()
+    lame = facts._replace(no_space=True, may_vote=False)
+    told = whole(document(config, lame, status, (), figures, {})).node.troubles
+    assert [(one.level, one.key) for one in told] == [("bad", "own/disk"), ("warn", "own/vote")]
     (view,) = shown.broker_sets
     assert [one.max_offset for one in view.replicas] == [120, 40, None]
     assert [one.gap_bytes for one in view.replicas] == [0, 80, None]

@@ -15,6 +15,7 @@ from rmqha.web.document import (
     NodeView,
     OtherView,
     ReplicaView,
+    Sentence,
     StaticTopicView,
     StatusDocument,
     gaps,
@@ -31,6 +32,7 @@ class NodeFacts(NamedTuple):
         time_ms, started_ms: since 1970.
         master_page: the link to the master's page, where the master says that it has one.
         others: controllers and name servers.
+        troubles: as in the document.
     """
 
     cluster: str
@@ -48,6 +50,7 @@ class NodeFacts(NamedTuple):
     records_damaged: int = 0
     master_page: str | None = None
     others: tuple[OtherView, ...] = ()
+    troubles: tuple[Sentence, ...] = ()
 
 
 def document(
@@ -70,6 +73,7 @@ def document(
             "messages pulled": statistics.totals.got,
             "damaged records": facts.records_damaged,
         },
+        facts.troubles,
     )
     own = _own(facts, core, statistics)
     leads = facts.role is Role.MASTER

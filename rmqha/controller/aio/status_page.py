@@ -43,6 +43,8 @@ class ControllerPage:
             self._clock.wall_ms(),
             self._started_ms,
             service.raft.member_peers(),
+            service.raft.no_space,
+            core is None or core.node.may_vote,
         )
         figures = self._figures.of(addresses(status))
         others = (p.address for p in facts.peers if p.address != service.config.this.address)

@@ -10,13 +10,14 @@ from rmqha.broker.admin.static_topics import static_topics
 from rmqha.broker.admin.status_document import NodeFacts, document
 from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.topics.aio.ports import Broker
+from rmqha.ha.events import Role
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.aio.figures_client import figures_of_brokers, pages_of
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Network
-from rmqha.web.document import OtherView, StatusDocument
+from rmqha.web.document import OtherView, Sentence, StatusDocument
 from rmqha.web.links import page_link
 
 
@@ -28,6 +29,9 @@ class Shown(Broker, Protocol):
     @property
     def broker_id(self) -> int | None:
         """The persistent id; None before there is one."""
+
+    def not_ready(self) -> str | None:
+        """What this replica lacks to serve, in a sentence; None for nothing."""
 
 
 class BrokerPage:
@@ -68,9 +72,27 @@ class BrokerPage:
             len(store.mending.damaged),
             self._page_of(place.master_address),
             tuple(self._others()),
+            tuple(self._troubles()),
         )
         topics = static_topics(replica.mappings.table.items, self._ends)
         return document(facts, replica.ha_core, replica.statistics, topics)
+
+    def _troubles(self) -> Iterator[Sentence]:
+        """What nobody else can see; whatever bytes a slave lacks, the trouble is the same."""
+        replica, store = self._replica, self._replica.store
+        lacks, files = replica.not_ready(), len(replica.troubles.reasons)
+        if lacks is not None and replica.role is Role.MASTER:
+            yield Sentence("bad", f"This master takes no sends: {lacks}.", "own/not ready")
+        elif lacks is not None and replica.role is not None:
+            yield Sentence("warn", f"This slave is not ready: {lacks}.", "own/not ready")
+        if store.expiring.is_disk_full:
+            yield Sentence("bad", "This broker takes no sends: its disk is too full.", "own/disk")
+        if store.dispatcher.lacks_space:
+            text = "This broker's queues get no new messages: their disk is full."
+            yield Sentence("bad", text, "own/queues")
+        if files:
+            text = f"{files} of this broker's files of settings and offsets cannot be written."
+            yield Sentence("warn", text, "own/files")
 
     def _ends(self, topic: str, queue_id: int) -> tuple[int, int]:
         reader = self._replica.store.reader
