@@ -141,6 +141,8 @@ class SimCluster:
         # those of them that refuse to start on what is left.
         self.damaged: set[str] = set()
         self.refused: set[str] = set()
+        # Controllers that do not vote, by what they say of their standing.
+        self.voteless: set[str] = set()
         self.election_max_ms = 300
         # Called with a controller's host, after each event that its node took.
         self.on_step: Callable[[str], None] | None = None
@@ -448,6 +450,9 @@ class SimCluster:
                 reason=facts.get("reason"),
             )
             self.damaged.add(host)
+        if event in ("raft_store_opened", "raft_standing_changed"):
+            standing = facts.get("standing", facts.get("now"))
+            (self.voteless.discard if standing == VOTER else self.voteless.add)(host)
         if event == "raft_store_opened" and host in self.controller_hosts:
             if host in self.damaged:
                 self.raft_watch.forget(host)

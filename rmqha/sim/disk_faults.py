@@ -114,12 +114,13 @@ class DiskFaults(Faults):
     def _may_damage(self, host: str) -> bool:
         """Whether the group can bear it: fewer than half are damaged until they caught up.
 
-        A group whose first leader is still to come has nothing to catch up with.
+        A group whose first leader is still to come has nothing to catch up with. A founder may have
+        forgotten its part in it with no fault of its disk: it does not vote either.
         """
         if not self.cluster.counts["leader elected"]:
             return False
         unreadable = {h for h, disk in self.cluster.disks.items() if disk.mood.unreadable}
-        damaged = self.cluster.damaged | unreadable | {host}
+        damaged = self.cluster.damaged | self.cluster.voteless | unreadable | {host}
         return len(damaged) <= (len(self.cluster.controller_hosts) - 1) // 2
 
     def _can_rot(self, host: str) -> dict[str, int]:
@@ -188,4 +189,5 @@ class DiskFaults(Faults):
         cluster.kill(host)
         voted = to_format_1(cluster.disks[host], STORE)
         cluster.counts["store of format 1"] += voted
+        cluster.voteless.add(host)
         return self._say("other release", host, voted=voted)

@@ -7,7 +7,6 @@ happens for ``PATIENCE`` election timeouts, some node has become a leader that i
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 from rmqha.base.errors import InvariantBroken
@@ -44,19 +43,6 @@ def healthy(cluster: SimCluster, now_s: float) -> dict[str, Node]:
         and not cluster.loop.is_paused(host)
         and cluster.disks[host].mood.is_calm(now_s)
     }
-
-
-def may_lean_on_full(cluster: SimCluster) -> bool:
-    """Whether a disk is full while some controllers do not hear each other.
-
-    A node that can store nothing answers all the same, so a leader can stay whom a majority answers
-    and too few can follow (seed 490: one full, one wiped, and one that does not hear the leader).
-    Nothing is asked then.
-    """
-    hosts = cluster.controller_hosts
-    return any(cluster.disks[host].mood.full for host in hosts) and not all(
-        cluster.net.is_linked(one, other) for one, other in combinations(hosts, 2)
-    )
 
 
 class LivenessWatch:
@@ -108,7 +94,7 @@ class LivenessWatch:
     def _hub(self, now_s: float) -> str | None:
         """A node through which a quorum can talk, and that this quorum can elect."""
         cluster = self._cluster
-        if not is_calm(cluster.net.weather) or may_lean_on_full(cluster):
+        if not is_calm(cluster.net.weather):
             return None
         logs = {
             host: (node.log.last_term, node.log.last_index)

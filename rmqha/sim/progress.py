@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rmqha.base.errors import InvariantBroken
 from rmqha.controller.raft.events import Proposed
 from rmqha.controller.raft.messages import Entry
-from rmqha.sim.liveness import PATIENCE, healthy, is_calm, may_lean_on_full
+from rmqha.sim.liveness import PATIENCE, healthy, is_calm
 
 if TYPE_CHECKING:
     from rmqha.controller.raft.node import Node
@@ -60,8 +60,7 @@ class ProgressWatch:
         if waited_ms < IDLE_MS:
             return
         cluster = self._cluster
-        asked = is_calm(cluster.net.weather) and not may_lean_on_full(cluster)
-        able = next(self._majorities(now_s), None) if asked else None
+        able = next(self._majorities(now_s), None) if is_calm(cluster.net.weather) else None
         if able is None:
             self._since_s = now_s
         elif waited_ms > self._patience_ms():

@@ -112,6 +112,8 @@ def on_append_response(node: Node, now_ms: int, message: AppendResponse) -> None
     standing.follower_answered(node, progress, message)
     reads.round_answered(node, now_ms, progress, message.round)
     if message.success:
+        if progress.is_first_at(message.match_index):
+            node.advanced_ms = now_ms
         _on_success(node, message, progress)
     elif _is_news(message, progress):
         progress.probe_from(message.match_index + 1)

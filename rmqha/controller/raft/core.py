@@ -59,8 +59,9 @@ from rmqha.controller.raft.settings import RaftSettings
 HUNG_TIMEOUTS = 3
 """A sync that lasts as many election timeouts is one that hangs."""
 
-FULL_TIMEOUTS = 5
-"""A leader without space to which nobody else could take over asks the others anew after so many."""
+USELESS_TIMEOUTS = 5
+"""So many without an advance are enough for a leader that has committed nothing of its own term, and a
+useless one that nobody could relieve asks the others anew after as many."""
 
 
 class RaftCore:
@@ -191,8 +192,8 @@ class RaftCore:
             case SpaceChanged(enough):
                 node.no_space = not enough
                 node.spare_bytes = 0 if enough else append.SPARE_BYTES
-                node.handed_to, node.all_asked, node.full_again_ms = set(), False, now_ms
-                self._hand_over_if_full(now_ms)
+                node.handed_to, node.all_asked, node.asked_again_ms = set(), False, now_ms
+                self._hand_over_if_useless(now_ms)
             case DiskWaited(waited_ms):
                 self._hand_over_if_hung(now_ms, waited_ms)
             case DiskBroken():
@@ -273,7 +274,7 @@ class RaftCore:
             if node.transfer_target is not None and now_ms >= node.transfer_deadline_ms:
                 self._note_transfer("raft_transfer_failed", "warning", node.transfer_target)
                 node.transfer_target = None
-            self._hand_over_if_full(now_ms)
+            self._hand_over_if_useless(now_ms)
             append.heartbeat(node, now_ms)
         elif now_ms < node.election_deadline_ms:
             return
@@ -304,15 +305,17 @@ class RaftCore:
         if not node.all_asked:
             node.note(event, level, target=target, term=node.term)
 
-    def _hand_over_if_full(self, now_ms: int) -> None:
-        """A leader without space takes no changes: one after the other is asked to lead instead.
+    def _hand_over_if_useless(self, now_ms: int) -> None:
+        """A leader that takes no changes asks one after the other to lead instead.
 
-        Who has no space either refuses, and says nothing; so does a lost message.
+        Who cannot lead either refuses, and says nothing; so does a lost message.
         """
         node = self.node
-        if not node.no_space or not node.ready or node.transfer_target is not None:
+        if node.role is not Role.LEADER or node.transfer_target is not None:
             return
-        if now_ms < node.full_again_ms:
+        if now_ms < node.asked_again_ms:
+            return
+        if not (node.no_space if node.ready else self._is_stuck(now_ms)):
             return
         others = [
             voter for voter in node.voters
@@ -325,7 +328,16 @@ class RaftCore:
         else:
             node.handed_to.clear()
             node.all_asked = True
-            node.full_again_ms = now_ms + FULL_TIMEOUTS * node.settings.election_max_ms
+            node.asked_again_ms = now_ms + USELESS_TIMEOUTS * node.settings.election_max_ms
+
+    def _is_stuck(self, now_ms: int) -> bool:
+        """Whether what opened the term is not committed, and nobody comes nearer to it.
+
+        A majority may answer a leader of which too few can store what it sends: some are full, others
+        still without a vote. Another one may reach more, and until then this one answers nothing.
+        """
+        patience_ms = USELESS_TIMEOUTS * self.node.settings.election_max_ms
+        return now_ms - self.node.advanced_ms > patience_ms
 
     def _hand_over_if_hung(self, now_ms: int, waited_ms: int) -> None:
         """A leader whose disk hangs makes room: the others have what it sent, and can go on."""

@@ -135,8 +135,9 @@ class Node:
         self.transfer_deadline_ms = 0
         self.transfer_sent = False
         self.handed_over_ms = 0  # when its disk hung last
-        self.handed_to: set[str] = set()  # without space: who was asked to lead instead
-        self.full_again_ms = 0  # and when the next one is
+        self.advanced_ms = 0  # when a follower took something that none of its answers had before
+        self.handed_to: set[str] = set()  # while it is useless: who was asked to lead instead
+        self.asked_again_ms = 0  # and when the next one is
         self.all_asked = False  # without success
         self.lease_given_up = False
         self.asked: tuple[int, int] | None = None  # token and index of the change asked for
@@ -325,7 +326,8 @@ class Node:
         self.put_off.clear()
         self.ready = False
         self.lease_given_up = False
-        self.handed_to, self.all_asked, self.full_again_ms = set(), False, now_ms
+        self.handed_to, self.all_asked, self.asked_again_ms = set(), False, now_ms
+        self.advanced_ms = now_ms
         last = self.log.last_index
         self.progress = {
             peer: Progress(next_index=last + 1, answered_ms=now_ms) for peer in self.peers

@@ -36,6 +36,7 @@ class Progress(Struct):
         next_index: the first entry of the next request.
         match_index: durable there up to here; 0 while the follower does not count.
         recovering: the follower's store id while it does not count, else empty.
+        furthest_index: what it has acknowledged at any time, over whichever connection.
         held_index: what a recovering follower has acknowledged.
         readmit_index: a recovering follower counts again when this entry is committed without
             it, and held by it.
@@ -52,6 +53,7 @@ class Progress(Struct):
 
     next_index: int
     match_index: int = 0
+    furthest_index: int = 0
     recovering: str = ""
     held_index: int = 0
     readmit_index: int = 0
@@ -84,6 +86,13 @@ class Progress(Struct):
         if index <= self.match_index:
             return False
         self.match_index = index
+        return True
+
+    def is_first_at(self, index: int) -> bool:
+        """Whether none of its answers has been as far; a new connection says the old ones again."""
+        if index <= self.furthest_index:
+            return False
+        self.furthest_index = index
         return True
 
     def heartbeat_due(self) -> None:

@@ -54,6 +54,7 @@ def on_snapshot_response(node: Node, now_ms: int, message: SnapshotResponse) -> 
         return
     if progress.snapshot_offset < message.next_offset < meta.size:
         progress.chunk_taken(message.next_offset)
+        node.advanced_ms = now_ms
         send_chunk(node, message.sender, progress)
     elif message.next_offset < progress.snapshot_offset:
         progress.began_anew(message.next_offset)

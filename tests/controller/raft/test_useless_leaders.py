@@ -10,9 +10,10 @@ import itertools
 import pytest
 
 from rmqha.controller.raft import events as ev
-from rmqha.controller.raft.core import FULL_TIMEOUTS, RaftCore
+from rmqha.controller.raft.append import SPARE_BYTES
+from rmqha.controller.raft.core import USELESS_TIMEOUTS, RaftCore
 from rmqha.controller.raft.members import Member
-from rmqha.controller.raft.messages import Message, TimeoutNow
+from rmqha.controller.raft.messages import AppendResponse, Message, TimeoutNow
 from rmqha.controller.raft.patience import WIDEN_MAX
 from rmqha.controller.raft.settings import RaftSettings
 from tests.controller.raft.cluster import PORT, Cluster
@@ -188,7 +189,7 @@ def test_leader_when_only_it_and_two_without_space_are_left_then_it_asks_again_l
     transfer = core._transfer
     core._transfer = lambda now_ms, target: tries.append(now_ms) or transfer(now_ms, target)  # type: ignore[func-returns-value,method-assign]
     cluster.run(2 * SOON_MS)
-    cycle_ms = (FULL_TIMEOUTS + 4) * SETTINGS.election_max_ms  # four are asked, one by one
+    cycle_ms = (USELESS_TIMEOUTS + 4) * SETTINGS.election_max_ms  # four are asked, one by one
     assert 4 < len(tries) < 4 * (2 * SOON_MS // cycle_ms + 2)
     assert all(life.node.no_space for life in cluster.lives.values())
     started = [line for line in cluster.lines if "raft_transfer_started" in line]
@@ -196,9 +197,60 @@ def test_leader_when_only_it_and_two_without_space_are_left_then_it_asks_again_l
     for name in full:
         cluster.disks[name].mood.full = False
     cluster.run_until(
-        lambda: cluster.leader() in full, FULL_TIMEOUTS * SETTINGS.election_max_ms + SOON_MS
+        lambda: cluster.leader() in full, USELESS_TIMEOUTS * SETTINGS.election_max_ms + SOON_MS
     )
     takes_proposals(cluster, SOON_MS)
+
+
+def reaches_too_few(cluster: Cluster) -> tuple[str, str, str]:
+    """Somebody leads whom four of five answer, and two can store what it sends: two have no space and lack
+    entries, and one does not hear it. Returns it, who could lead, and who does not hear."""
+    deaf = leader_of(cluster)
+    stuck, able, *full = others(cluster)
+    for name in full:
+        fills_up(cluster, name)
+    for _ in range(40):
+        cluster.propose(bytes(SPARE_BYTES // 20))  # more than the reserve of who has no space
+        cluster.run(20)
+    cluster.cut(stuck, deaf)
+    cluster.give(deaf, ev.TransferRequested(stuck))
+    cluster.run_until(lambda: cluster.cores[stuck].is_leader, SOON_MS)
+    return stuck, able, deaf
+
+
+@pytest.mark.parametrize("cluster", [5], indirect=True)
+def test_leader_when_too_few_can_store_what_it_sends_then_one_that_reaches_more_leads(
+    cluster: Cluster,
+) -> None:
+    """A majority answered it, so it led on for ever and answered nothing itself."""
+    stuck, able, _ = reaches_too_few(cluster)
+    cluster.run(SETTINGS.election_max_ms)
+    assert cluster.cores[stuck].is_leader
+    assert not cluster.cores[stuck].is_ready
+    takes_proposals(cluster, (USELESS_TIMEOUTS + 5) * SETTINGS.election_max_ms)
+    assert cluster.leader() == able
+
+
+@pytest.mark.parametrize("cluster", [5], indirect=True)
+def test_leader_when_others_come_nearer_all_the_time_then_it_is_not_relieved(
+    cluster: Cluster,
+) -> None:
+    """A snapshot on a slow link takes longer than any patience; the next leader would begin it anew."""
+    stuck, _, deaf = reaches_too_few(cluster)
+    node = cluster.cores[stuck].node
+    term, ends_ms = node.term, cluster.now_ms + 3 * USELESS_TIMEOUTS * SETTINGS.election_max_ms
+    for index in itertools.count(1):
+        if cluster.now_ms > ends_ms:
+            break
+        # An answer for an entry further on, as from one that is being caught up.
+        assert index < node.log.last_index, "there were entries enough"
+        answer = AppendResponse(term, deaf, True, index, 0, 0, "")
+        cluster.give(stuck, ev.Received(answer))
+        cluster.run(SETTINGS.election_max_ms)
+    assert cluster.cores[stuck].is_leader
+    assert node.term == term
+    cluster.run((USELESS_TIMEOUTS + 5) * SETTINGS.election_max_ms)
+    assert not cluster.cores[stuck].is_leader
 
 
 def test_node_when_it_is_elected_without_space_then_it_hands_over() -> None:
@@ -225,7 +277,7 @@ def test_leader_when_it_leads_once_more_without_space_then_all_are_asked_anew() 
     """Whom it asked in an earlier reign, and when it wanted to go on, says nothing of this one."""
     now_ms = 1_000
     node = RaftCore(node_id="n0", members=("n0", "n1", "n2"), settings=SETTINGS).node
-    node.handed_to, node.all_asked, node.full_again_ms = {"n1", "n2"}, True, 100 * now_ms
+    node.handed_to, node.all_asked, node.asked_again_ms = {"n1", "n2"}, True, 100 * now_ms
     node.become_leader(now_ms)
     assert (node.handed_to, node.all_asked) == (set(), False)
-    assert node.full_again_ms <= now_ms
+    assert node.asked_again_ms <= now_ms

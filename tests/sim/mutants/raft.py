@@ -325,6 +325,6 @@ MUTANTS = (
     Mutant(recovering_nodes_count, RULE_LOST, 667),
     Mutant(stands_while_it_installs, "the applied state never goes back", 68),
     Mutant(installs_whatever_happens, "a node's applied index fell", 68),
-    Mutant(terms_jump, RULE_LIVE, 78),
+    Mutant(terms_jump, RULE_LIVE, 143),
     Mutant(rivals_refuse_for_ever, RULE_LIVE, 25),
 )

@@ -37,7 +37,7 @@ def deaf_leaders_stay(patch: pytest.MonkeyPatch) -> None:
 
 def full_leaders_stay(patch: pytest.MonkeyPatch) -> None:
     """A leader without space hands over to nobody."""
-    patch.setattr(RaftCore, "_hand_over_if_full", lambda self, now_ms: None)
+    patch.setattr(RaftCore, "_hand_over_if_useless", lambda self, now_ms: None)
 
 
 MUTANTS = (
