@@ -48,6 +48,7 @@ from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import SystemDiskUse, lock_first_byte
 from rmqha.runtime.aio.loop import run
 from rmqha.runtime.aio.machine import MACHINE
+from rmqha.runtime.aio.processor import SystemProcessor
 from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger, configure_logs
 from rmqha.runtime.ports import Network
@@ -172,6 +173,7 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
             config_path=os.path.abspath(path) if path else "",
             memory_bytes=memory_size(),
             watch=_watch(config, log),
+            processor=SystemProcessor(),
         )
     except (StoreInUse, DiskFailed) as error:
         complain("mqbroker", error)

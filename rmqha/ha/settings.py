@@ -28,6 +28,9 @@ EPOCH_ENTRIES_MAX = 65_536
 SLAVES_MAX = 64
 """Connections on the HA port at a time."""
 
+BUSY_WAIT_US_MAX = 10_000
+"""Longer waits are no waits for an answer that is near."""
+
 PUT_WAITS_MAX = 1_000_000
 """Puts that wait for slaves at a time; beyond it puts are refused before they are written."""
 
@@ -48,6 +51,7 @@ _NAMES = {
     "duplication_enable": "duplicationEnable",
     "slave_start_over_enable": "slaveStartOverEnable",
     "check_sync_state_set_period_ms": "checkSyncStateSetPeriod",
+    "ha_busy_wait_us": "haBusyWaitMicros",
 }
 
 
@@ -60,6 +64,8 @@ class HaSettings(Struct, frozen=True):
             can take.
         slave_start_over_enable: a slave that lacks what its master has expired throws its log away
             and begins at the master's first file; see ``start_over``.
+        ha_busy_wait_us: how long a loop may stay awake for an acknowledgement or the next batch; 0
+            for loops that sleep, as Java's. See ``busy_wait``.
         in_flight_bytes_max: sent to a slave's transport and not yet taken by the kernel.
         ack_flushed_data: acknowledge only what a slave has made durable. Java acknowledges
             what is in its page cache.
@@ -88,6 +94,7 @@ class HaSettings(Struct, frozen=True):
     check_sync_state_set_period_ms: int = 5_000
     # our own
     slave_start_over_enable: bool = False
+    ha_busy_wait_us: int = 0
     in_flight_bytes_max: int = 4 * 1024 * 1024
     ack_flushed_data: bool = False
     connect_timeout_ms: int = 5_000
@@ -112,6 +119,8 @@ class HaSettings(Struct, frozen=True):
                 raise ConfigInvalid(f"{_NAMES[name]} must be positive")
         if self.ha_transfer_batch_size < 0:
             raise ConfigInvalid("haTransferBatchSize must not be negative")
+        if not 0 <= self.ha_busy_wait_us <= BUSY_WAIT_US_MAX:
+            raise ConfigInvalid(f"haBusyWaitMicros must be from 0 to {BUSY_WAIT_US_MAX}")
 
 
 def load_ha_settings(properties: Mapping[str, str]) -> HaSettings:

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,6 +52,9 @@ SETTINGS: dict[str, object] = {
 SETTLE_S = 1.0
 """After a slave's start, for what it does in the background."""
 
+BUSY = "python, busy"
+BUSY_SETTINGS: dict[str, object] = {"haBusyWaitMicros": 200}
+PUTTERS = (JAVA, PYTHON, BUSY)
 DELAYS_MS = (0, 2, 10)
 IN_FLIGHT = (1, 16, 64)
 BARE = {
@@ -86,7 +89,8 @@ class Bench:
     ) -> Peer:
         """A replica over a fresh folder, or a named one."""
         root = self._folder / (name or f"fresh{next(self._numbers)}")
-        return Peer(side, root, broker_id, SETTINGS, options=JVM, program=program)
+        side, more = (PYTHON, BUSY_SETTINGS) if side == BUSY else (side, {})
+        return Peer(side, root, broker_id, SETTINGS | more, options=JVM, program=program)
 
     def prepare(self, size: int) -> None:
         """One log of 1 KB records, and a copy, for a master of each side."""
@@ -162,14 +166,14 @@ class Bench:
             proxy.wait()
             proxy.stdout.close()
 
-    def latency(self) -> None:
+    def latency(self, delays_ms: Sequence[int]) -> None:
         """Puts of 1 KB on a master with one slave, both Java's or both ours."""
-        for _, delay_ms, side in itertools.product(range(self._rounds), DELAYS_MS, SIDES):
+        for _, delay_ms, side in itertools.product(range(self._rounds), delays_ms, PUTTERS):
             master, slave = self.peer(side, 1), self.peer(side, 2)
             try:
                 with self._way(master.start(), delay_ms or None) as address:
                     slave.start()
-                    self._latencies(master, slave, address, delay_ms)
+                    self._latencies(side, master, slave, address, delay_ms)
             finally:
                 for peer in (master, slave):
                     peer.kill()
@@ -221,13 +225,13 @@ class Bench:
         wait_until(lambda: master.offsets().set == both, 30, "the slave in sync")
         master.ask(f"latency {warm_up} {BODY_BYTES} 64", timeout_s=300)
 
-    def _latencies(self, master: Peer, slave: Peer, address: str, delay_ms: int) -> None:
+    def _latencies(self, side: str, master: Peer, slave: Peer, address: str, delay_ms: int) -> None:
         self._join(master, slave, address, WARM_UP_PUTS if delay_ms == 0 else 2_000)
         for in_flight in IN_FLIGHT:
             count = 4_000 * min(in_flight, 4) if delay_ms == 0 else 100 * in_flight
             said = master.ask(f"latency {count} {BODY_BYTES} {in_flight}", timeout_s=300)
             p50_us, p99_us, rate = map(int, said.split())
-            name = f"{in_flight} in flight, +{delay_ms} ms {master.side}"
+            name = f"{in_flight} in flight, +{delay_ms} ms {side}"
             self.figures["p50"][name].append(p50_us / 1000)
             self.figures["p99"][name].append(p99_us / 1000)
             self.figures["rate"][name].append(rate)
@@ -256,17 +260,21 @@ def report(figures: dict[str, Figures]) -> str:
         head = ["one put of 1 KB in flight", "us, tenth around the median", "us, fastest tenth"]
         parts.append(markdown(head, rows))
     if figures["p50"]:
-        names = [f"{many} in flight, +{delay} ms" for delay in DELAYS_MS for many in IN_FLIGHT]
+        names = [
+            f"{many} in flight, +{delay} ms" for delay in DELAYS_MS for many in IN_FLIGHT
+            if f"{many} in flight, +{delay} ms {JAVA}" in figures["p50"]
+        ]  # fmt: skip
         rows = []
         for name in names:
             row = [name]
-            for side in SIDES:
+            for side in PUTTERS:
                 p50, p99 = (figures[key][f"{name} {side}"] for key in ("p50", "p99"))
                 row.append(f"{number(statistics.median(p50))} / {number(statistics.median(p99))}")
-            ours, theirs = (figures["p50"][f"{name} {side}"] for side in (PYTHON, JAVA))
-            rows.append([*row, ratio(ours, theirs)])
+            theirs, ours, busy = (figures["p50"][f"{name} {side}"] for side in PUTTERS)
+            rows.append([*row, ratio(ours, theirs), ratio(busy, theirs)])
+        wait = " ".join(f"{key}={value}" for key, value in BUSY_SETTINGS.items())
         head = ["put to acknowledgement, 1 KB", "Java p50 / p99 ms", "rmqha p50 / p99 ms"]
-        parts.append(markdown([*head, "rmqha/Java p50"], rows))
+        parts.append(markdown([*head, wait, "rmqha/Java p50", f"{wait}/Java p50"], rows))
     return "\n\n".join(parts)
 
 
@@ -279,6 +287,9 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["catchup", "latency", "apart"])
+    parser.add_argument(
+        "--delays-ms", type=int, nargs="+", default=DELAYS_MS, help="of the proxies of puts"
+    )
     parser.add_argument("--folder", type=Path, help="where stores go (a temporary folder)")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -288,7 +299,7 @@ def main() -> None:
             bench.prepare(args.megabytes * 1_000_000)
             bench.catch_up()
         if args.only in (None, "latency"):
-            bench.latency()
+            bench.latency(args.delays_ms)
         if args.only in (None, "apart"):
             bench.apart()
     print(f"{machine()}; {args.megabytes} MB, {args.rounds} rounds: median (smallest-largest)\n")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any, cast
 
 import pytest
 
 from rmqha.ha.aio import client
 from rmqha.ha.aio.client import ACK_DELAY_BYTES_MAX, FULL_BODY_BYTES_MIN, MasterConnection
+from rmqha.ha.busy_wait import ANSWERED, BusyWait
 from rmqha.ha.events import BodyReceived
 from rmqha.ha.frames import TransferHeader, encode_ack, encode_transfer_header
 from tests.ha.memory_log import MemoryLog
+from tests.ha.test_busy_wait import Machine
 from tests.ha.test_loopback import until
 
 FULL = FULL_BODY_BYTES_MIN
@@ -20,7 +23,8 @@ FULL = FULL_BODY_BYTES_MIN
 class Line:
     """A transport that keeps what is written, and an owner that acknowledges every body."""
 
-    def __init__(self) -> None:
+    def __init__(self, wait: BusyWait | None = None) -> None:
+        self.busy_wait = lambda: wait
         self.written: list[bytes] = []
         self.offset = 0
         self.connection = MasterConnection(self, 1, MemoryLog(1 << 23))
@@ -55,6 +59,20 @@ class Line:
 def no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine the timer of a late acknowledgement would come before the frames."""
     monkeypatch.setattr(client, "ACK_DELAY_S", 3_600)
+
+
+async def test_slave_when_it_acknowledged_then_it_stays_awake_for_what_comes_next() -> None:
+    ended = Counter[str]()
+    machine = Machine()
+    line = Line(BusyWait(machine, 100, ended))
+    assert not machine.turn(), "nothing was sent yet"
+    await line.frames(100)
+    assert machine.turn()
+    await line.frames(100)
+    assert ended == {ANSWERED: 1}
+    line.connection.close()
+    machine.run()
+    assert ended == {ANSWERED: 1}
 
 
 async def test_small_frames_are_acknowledged_at_once() -> None:

@@ -39,6 +39,9 @@ class Line:
     def give(self, event: Any) -> None:
         pass
 
+    def busy_wait(self) -> None:
+        pass
+
     def broken(self, error: Exception) -> None:
         raise error
 

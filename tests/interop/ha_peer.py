@@ -27,6 +27,7 @@ from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.disk import SystemDisk, lock_first_byte
 from rmqha.runtime.aio.loop import run
 from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.aio.processor import SystemProcessor
 from rmqha.runtime.logs import Logger, configure_logs
 from rmqha.store import properties as props
 from rmqha.store.aio.message_store import MessageStore
@@ -140,6 +141,7 @@ class Peer:
             network=TcpNetwork(),
             listener=self,
             logger=self._logger,
+            processor=SystemProcessor(),
         )
         return await self._ha.start("127.0.0.1", self._settings.ha_listen_port)
 

@@ -34,6 +34,7 @@ class Scrape(NamedTuple):
         records_skipped: records that the store or a service could not act on.
         planned_switches, sends_passed_on: see ``Statistics``.
         peers_unproven: connections of replication that proved no ``haSecret``, and were taken.
+        busy_waits: of replication, by their ends.
     """
 
     facts: Facts
@@ -48,6 +49,7 @@ class Scrape(NamedTuple):
     planned_switches: int
     sends_passed_on: int
     peers_unproven: int
+    busy_waits: Mapping[str, int]
 
 
 def lags_of(

@@ -5,7 +5,7 @@ Everything reaches the machine through ports, so the same replica runs in the si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from rmqha.auth.aio.guard import Refusals
 from rmqha.base.errors import DiskFailed, RmqhaError
@@ -68,6 +68,7 @@ from rmqha.broker.topics.aio.topic_requests import TopicProcessor
 from rmqha.ha import events as ha_ev
 from rmqha.ha.aio.proven_network import ProvenNetwork
 from rmqha.ha.aio.service import HaService
+from rmqha.ha.busy_wait import Processor
 from rmqha.ha.events import Role
 from rmqha.ha.ha_core import HaCore
 from rmqha.remoting.aio.client import RemotingClient
@@ -98,6 +99,7 @@ class BrokerReplica:
         config_path: of the properties file that request 25 may change; empty without one.
         connection_ids: numbers for connections.
         watch: runs who acts for this replica while it stands still; None for nobody.
+        processor: for waits without sleep (haBusyWaitMicros); None for none.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class BrokerReplica:
         config_path: str = "",
         connection_ids: Iterator[int] = CONNECTION_IDS,
         watch: WatchPort | None = None,
+        processor: Processor | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -164,7 +167,7 @@ class BrokerReplica:
         if secrets.is_optional:
             log.log("warning", "ha_proof_optional")
         self._migration = AccountMigration(self, disk, log)
-        self._join_set(network, ha_network or network, connection_ids, watch)
+        self._join_set(network, ha_network or network, connection_ids, watch, processor)
         self._registration = own_registration(
             self, self._client, log,
             broker_id=lambda: self.manager.broker_id, on_master=self._master_known,
@@ -209,13 +212,14 @@ class BrokerReplica:
         ha_network: Network,
         connection_ids: Iterator[int],
         watch: WatchPort | None,
+        processor: Processor | None,
     ) -> None:
         """The place in the set: replication, the controllers, and who acts during a stall."""
         config, clock, disk, log = self.config, self.clock, self._disk, self._log
         self._replication = Replication(
             config=config, store=self.store, disk=disk, clock=clock, network=ha_network, log=log,
             on_failed=self._ha_failed, trace=self._trace, rejected=self.rejected,
-            boot=BootFile(disk, config.store.path(BOOT_FILE), self._boot_id),
+            boot=BootFile(disk, config.store.path(BOOT_FILE), self._boot_id), processor=processor,
         )  # fmt: skip
         self._client = RemotingClient(
             network, clock, config.remoting, on_lost=self._connection_lost,
@@ -406,6 +410,11 @@ class BrokerReplica:
     def peers_unproven(self) -> int:
         """Connections of replication that were taken although the other end proved nothing."""
         return 0 if self.proven is None else self.proven.let_in
+
+    @property
+    def busy_waits(self) -> Mapping[str, int]:
+        """Waits of replication without sleep, by their ends."""
+        return {} if self.ha is None else self.ha.busy_waits
 
     def not_ready(self) -> str | None:
         """What this replica lacks to serve, in a sentence; None for nothing."""

@@ -124,6 +124,7 @@ DEFAULTS: dict[str, str] = {
     "diskStallMs": "2000",
     "fileUmask": "077",
     "heldBytesMax": str(HELD_BYTES_MAX),
+    "haBusyWaitMicros": "0",
     "haProofOptional": "false",
     "haSecret": "",
     "haSecretAccepted": "",

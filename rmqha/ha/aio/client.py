@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol, cast
 
 from rmqha.base.errors import DiskFailed, DiskFull, RemoteProtocolError
+from rmqha.ha.busy_wait import BusyWait
 from rmqha.ha.events import BodyReceived, MasterClosed, MasterConnected, MasterSent
 from rmqha.ha.frames import HEADER_BYTES_MAX, MasterFrameParser, TransferHeader, encode_ack
 from rmqha.ha.ports import ReplicatedLog
@@ -38,6 +39,9 @@ class Owner(Protocol):
 
     def give(self, event: MasterConnected | MasterSent | BodyReceived | MasterClosed) -> None:
         """Take an event."""
+
+    def busy_wait(self) -> BusyWait | None:
+        """For what the master sends next; None where loops sleep."""
 
     def broken(self, error: DiskFailed) -> None:
         """The disk failed: nothing more may be sent."""
@@ -73,6 +77,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         self._largest = 0
         self._full = False
         self._ended = False
+        self._wait = owner.busy_wait()
 
     # -- asyncio.BufferedProtocol ------------------------------------------------------------------
 
@@ -135,6 +140,8 @@ class MasterConnection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Abort; what arrived of a body is counted, so nothing lies behind the log's end."""
         self._ended = True
+        if self._wait is not None:
+            self._wait.stop()
         self._count_partial()
         self._cancel_ack()
         transport, self._transport = self._transport, None
@@ -160,9 +167,13 @@ class MasterConnection(asyncio.BufferedProtocol):
         if offset is not None and self._transport is not None:
             self._acked = offset
             self._transport.write(encode_ack(offset))
+            if self._wait is not None:
+                self._wait.expect()
 
     def _take(self, data: memoryview) -> None:
         """Use up a chunk of the stream: headers and bodies in turn, the last perhaps in part."""
+        if self._wait is not None:
+            self._wait.came()
         room = self._log.room
         begun_ms = room.now_ms()
         self._taking = True

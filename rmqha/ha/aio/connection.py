@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Protocol, cast
 
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.ha.busy_wait import BusyWait
 from rmqha.ha.events import SlaveClosed, SlaveConnected, SlaveSent, SlaveWritable
 from rmqha.ha.frames import SlaveFrameParser
 
@@ -19,6 +20,9 @@ class Owner(Protocol):
 
     def give(self, event: SlaveConnected | SlaveSent | SlaveWritable | SlaveClosed) -> None:
         """Take an event."""
+
+    def busy_wait(self) -> BusyWait | None:
+        """For the answers of one connection; None where loops sleep."""
 
     def opened(self, connection: SlaveConnection) -> int:
         """Number a new connection."""
@@ -42,6 +46,7 @@ class SlaveConnection(asyncio.Protocol):
         self._paused = False
         self._hungry = False
         self._scheduled = False
+        self._wait = owner.busy_wait()
         # What is to be sent once the first batch of it has been read; None when nothing waits.
         self._held: list[bytes | memoryview] | None = None
 
@@ -57,6 +62,8 @@ class SlaveConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Frames of the slave."""
+        if self._wait is not None:
+            self._wait.came()
         try:
             frames = self._parser.feed(data)
         except RemoteProtocolError as error:
@@ -99,6 +106,8 @@ class SlaveConnection(asyncio.Protocol):
             self._transport.write(header)
         else:
             self._transport.writelines([header, body])
+            if self._wait is not None:
+                self._wait.expect()
         self._hungry = True
         self._wake()
 
@@ -119,6 +128,8 @@ class SlaveConnection(asyncio.Protocol):
         """Drop what is buffered and close."""
         transport, self._transport = self._transport, None
         self._held = None
+        if self._wait is not None:
+            self._wait.stop()
         if transport is not None:
             self._owner.forgotten(self._conn)
             transport.abort()

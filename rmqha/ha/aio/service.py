@@ -19,6 +19,7 @@ from rmqha.ha.aio.batches import Batches
 from rmqha.ha.aio.client import MasterConnection
 from rmqha.ha.aio.connection import SlaveConnection
 from rmqha.ha.aio.epoch_file import EpochFile
+from rmqha.ha.busy_wait import BusyWait, Processor
 from rmqha.ha.epochs import EpochEntry
 from rmqha.ha.events import Effect, Event, PutStatus
 from rmqha.ha.ports import ReplicatedLog
@@ -81,8 +82,10 @@ class HaService:
         listener: the broker.
         logger: for notes.
         rejected: counts, by reason, the connections that were turned away.
+        processor: for waits without sleep, if the settings want some; None where time is simulated.
 
     Attributes:
+        busy_waits: counts those waits by their ends.
         is_fenced: whether somebody may have another master elected right now, whatever lease was
             granted; looked at before anything is decided.
     """
@@ -99,10 +102,14 @@ class HaService:
         listener: HaListener,
         logger: Logger,
         rejected: Counter[str] | None = None,
+        processor: Processor | None = None,
     ) -> None:
         self.core = core
         self.rejected = Counter[str]() if rejected is None else rejected
         self.in_flight_bytes_max = settings.in_flight_bytes_max
+        self.busy_waits = Counter[str]()
+        self._busy_wait_us = settings.ha_busy_wait_us
+        self._processor = processor
         self._log = log
         self._epoch_file = epoch_file
         self._clock = clock
@@ -332,6 +339,12 @@ class HaService:
             self._driver.give(*events)
 
     # -- what connections call -----------------------------------------------------------------------
+
+    def busy_wait(self) -> BusyWait | None:
+        """For one connection; None where loops sleep."""
+        if self._processor is None or not self._busy_wait_us:
+            return None
+        return BusyWait(self._processor, self._busy_wait_us, self.busy_waits)
 
     def opened(self, connection: SlaveConnection) -> int:
         """Number a new connection of a slave; never the same number twice."""

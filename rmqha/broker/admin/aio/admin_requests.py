@@ -41,6 +41,10 @@ class Asked(Broker, Protocol):
     def peers_unproven(self) -> int:
         """Connections of replication that were taken although the other end proved nothing."""
 
+    @property
+    def busy_waits(self) -> Mapping[str, int]:
+        """Waits of replication without sleep, by their ends."""
+
     def topics_changed(self) -> None:
         """Keep the topics, and tell the name servers."""
 
@@ -173,7 +177,7 @@ class AdminProcessor:
             broker.statistics.written(), broker.statistics.read(), lags, left_out,
             broker.statistics.records_skipped + broker.store.queues.skipped,
             broker.statistics.planned_switches, broker.statistics.sends_passed_on,
-            broker.peers_unproven,
+            broker.peers_unproven, broker.busy_waits,
         )  # fmt: skip
 
     def _facts(self, earliest_ms: int) -> Facts:

@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from rmqha.broker.admin.runtime_info import Facts
 from rmqha.broker.admin.scrape import Scrape
 from rmqha.broker.topics.group_table import SYSTEM_PREFIX
+from rmqha.ha.busy_wait import ANSWERED, SHARED, VAIN
 from rmqha.remoting.topic_names import RETRY_PREFIX, is_system_topic
 from rmqha.web.aio.series import Series
 
@@ -104,6 +105,13 @@ class Collector(Series):
             "rmqha_ha_unproven_peers", "Connections of replicas that proved no haSecret",
             found.peers_unproven,
         )  # fmt: skip
+        waits = CounterMetricFamily(
+            "rmqha_ha_busy_waits", "Waits of replication without sleep, by their ends",
+            labels=[*self.names, "end"],
+        )  # fmt: skip
+        for end in (ANSWERED, SHARED, VAIN):
+            waits.add_metric([*self.values, end], found.busy_waits.get(end, 0))
+        yield waits
         if facts.lease is not None:
             yield self.gauge("rmqha_write_lease_held", "1 while it is held", facts.lease[0])
             yield self.counter("rmqha_write_lease_losses", "How often it was lost", facts.lease[1])

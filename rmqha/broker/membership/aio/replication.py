@@ -18,6 +18,7 @@ from rmqha.broker.membership.power_loss import epoch_given_up
 from rmqha.ha import events as ha_ev
 from rmqha.ha.aio.epoch_file import EpochFile
 from rmqha.ha.aio.service import HaService
+from rmqha.ha.busy_wait import Processor
 from rmqha.ha.ha_core import HaCore
 from rmqha.ha.state import LogFacts
 from rmqha.ha.traced import HA_KIND, HaStart
@@ -42,6 +43,7 @@ class Replication:
         trace: keeps the core's events; None for nobody.
         boot: what the last start left.
         rejected: counts, by reason, the connections that were turned away.
+        processor: for waits without sleep (haBusyWaitMicros); None for none.
 
     Attributes:
         service, core: None before the broker has its id.
@@ -63,6 +65,7 @@ class Replication:
         trace: TraceFile | None,
         rejected: Counter[str],
         boot: BootFile,
+        processor: Processor | None,
     ) -> None:
         self._rejected = rejected
         self.service: HaService | None = None
@@ -78,6 +81,7 @@ class Replication:
         self._trace = trace
         self._epoch_file = EpochFile(disk, config.epoch_path)
         self._boot = boot
+        self._processor = processor
         self.lost_epoch: MasterEpoch = NEVER_ELECTED
 
     async def open(self, *, clean: bool) -> None:
@@ -132,6 +136,7 @@ class Replication:
             listener=self,
             logger=self._log,
             rejected=self._rejected,
+            processor=self._processor,
         )
         store.on_flushed = self.service.flushed
         if self._trace is not None:
