@@ -146,6 +146,10 @@ def _audit(stores: Sequence[str], up_to: int | None, page: str | None, master: s
     _tell(found.differences)
     different = len(found.ranges_different)
     low, high = found.plan.low, found.plan.high
+    if found.plan.end > high:
+        print(
+            f"bytes {high} to {found.plan.end} were not compared: they are not known to be confirmed"
+        )
     print(f"bytes {low} to {high}: {found.ranges_compared} ranges compared, {different} differ")
     # Behind what it tells: a page that cannot be written hides no difference.
     if page is not None:

@@ -21,7 +21,7 @@ from rmqha.pipeline.commitlog.batches import Wanted, read_part
 from rmqha.pipeline.commitlog.columns import SCHEMA
 from rmqha.pipeline.commitlog.splits import plan
 from rmqha.pipeline.commitlog.store_folder import open_replica
-from rmqha.store import consume_queue
+from rmqha.store import checkpoint, consume_queue
 from rmqha.store.record import COMPRESSED
 from rmqha.testing.real import wire
 from rmqha.testing.real.java import SMALL_JVM, JavaBroker, NameServer
@@ -36,6 +36,7 @@ QUEUES = 4
 FILE_SIZE = 4 << 20
 PART_BYTES = 1 << 20
 PEER_TIMEOUT_S = 120
+CHECKPOINT_S = 90
 SETTINGS: dict[str, object] = {
     **ALONE,
     "mappedFileSizeCommitLog": FILE_SIZE,
@@ -193,3 +194,48 @@ def test_store_when_read_by_spark_then_the_same(stored: Stored) -> None:
     expected = {(r["queueId"], r["queueOffset"]): r["sha256"] for r in stored.received}
     assert len(read) == len(expected) - 5
     assert read.items() <= expected.items()
+
+
+def test_reading_when_a_running_java_broker_has_been_restarted_then_what_it_stored_since_is_there(
+    tmp_path: Path,
+) -> None:
+    """Its checkpoint has the confirm offset of its recovery from then on: half of the log was left out
+    without a word. And the next file, which it makes ahead, is no damage."""
+    required.require_classpath()
+    name_server = NameServer(tmp_path / "namesrv", allocate_ports()[0])
+    broker = JavaBroker(
+        tmp_path / "broker", allocate_ports(), 1, name_server.address, "",
+        broker_name=BROKER, settings=SETTINGS,
+    )  # fmt: skip
+
+    def rows() -> tuple[int, int]:
+        table = read(str(broker.store), columns=["topic", "_corrupt"]).to_table()
+        topics, damage = (table.column(name).to_pylist() for name in ("topic", "_corrupt"))
+        return topics.count(TOPIC), len(damage) - damage.count(None)
+
+    try:
+        name_server.start()
+        name_server.wait_ready()
+        for life in (1, 2):
+            broker.start()
+            broker.wait_ready()
+            with wire.Connection(broker.address) as connection:
+                wire.create_topic(connection, TOPIC, QUEUES)
+                for number in range(20):
+                    answer = wire.send_message(
+                        connection, TOPIC, 0, b"%d" % number, keys=f"{life}-{number}",
+                        default_queues=QUEUES,
+                    )  # fmt: skip
+                    assert answer.code == 0, answer.remark
+            assert rows() == (20 * life, 0)
+            if life == 1:
+                assert broker.child.terminate()
+        kept = broker.store / "checkpoint"
+        wait_until(
+            lambda: checkpoint.read(kept.read_bytes()).confirm_offset > 0,
+            CHECKPOINT_S, "the confirm offset of its recovery in the checkpoint",
+        )  # fmt: skip
+        assert rows() == (40, 0)
+    finally:
+        broker.child.kill()
+        name_server.child.kill()

@@ -6,21 +6,30 @@ from pathlib import Path
 
 import pytest
 
+from rmqha.pipeline import read
 from rmqha.pipeline.commitlog import compare
-from rmqha.pipeline.commitlog.compare import Range, log_end, records_of
+from rmqha.pipeline.commitlog.compare import (
+    Range,
+    differences,
+    hash_of,
+    log_end,
+    plan_ranges,
+    records_of,
+)
 from rmqha.pipeline.commitlog.store_folder import open_replica
+from rmqha.pipeline.jobs.audit import Hashed, different
 from rmqha.store.consume_queue import UNIT
 from tests.pipeline.synthetic import SyntheticStore, Written
 
 FILE_BYTES = 8192
 
 
-def store(root: Path, *, undispatched: int = 0) -> tuple[list[Written], int]:
+def store(root: Path, *, undispatched: int = 0, count: int = 70) -> tuple[list[Written], int]:
     """Two files and some, the last in its full size; its records and its end."""
     made = SyntheticStore(root, FILE_BYTES, 16)
     records = [
-        made.add("t", 0, bytes(number), dispatched=number < 70 - undispatched)
-        for number in range(70)
+        made.add("t", 0, bytes(number), dispatched=number < count - undispatched)
+        for number in range(count)
     ]
     return records, made.close(grown=True)
 
@@ -58,11 +67,104 @@ def test_end_when_a_queue_names_what_is_not_there_then_the_log_says(tmp_path: Pa
         assert log_end(open_replica(str(tmp_path))) == end
 
 
-def test_end_when_the_last_file_is_empty_then_where_it_begins(tmp_path: Path) -> None:
-    """Reserved ahead, nothing in it yet."""
+def ahead(root: Path, number: int, data: bytes = b"") -> Path:
+    """A file that was made before anything was written to it, or with something in it."""
+    path = root / "commitlog" / f"{number * FILE_BYTES:020d}"
+    path.write_bytes(data.ljust(FILE_BYTES, b"\0"))
+    return path
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_end_when_next_files_were_made_ahead_then_behind_the_last_record(
+    tmp_path: Path, *, sparse: bool
+) -> None:
+    """Java makes two ahead, and writes zeros to them when it warms them up. Taken for the log's end
+    they made damage of the rest of the file before, and replicas that agree differed."""
+    _, end = store(tmp_path)
+    files = open_replica(str(tmp_path)).files
+    last = files[-1].base // FILE_BYTES
+    for number in (last + 1, last + 2):
+        path = ahead(tmp_path, number)
+        if sparse:
+            path.write_bytes(b"")
+            with path.open("r+b") as file:
+                file.truncate(FILE_BYTES)
+    replica = open_replica(str(tmp_path))
+    assert replica.files == files
+    assert replica.foreign == ()
+    assert log_end(replica) == end
+    rows = read(str(tmp_path), columns=["_corrupt"]).to_table().column(0).to_pylist()
+    assert rows == [None] * 70
+
+
+def test_end_when_the_last_file_has_something_at_its_very_end_then_it_is_one_of_the_log(
+    tmp_path: Path,
+) -> None:
+    """Its first records may be what was lost."""
     store(tmp_path)
-    (tmp_path / "commitlog" / f"{10 * FILE_BYTES:020d}").write_bytes(bytes(FILE_BYTES))
-    assert log_end(open_replica(str(tmp_path))) == 10 * FILE_BYTES
+    last = open_replica(str(tmp_path)).files[-1]
+    path = ahead(tmp_path, last.base // FILE_BYTES + 1, bytes(FILE_BYTES - 1) + b"x")
+    assert open_replica(str(tmp_path)).files[-1].path == str(path)
+
+
+def test_store_when_all_its_files_are_empty_then_the_first_is_its_log(tmp_path: Path) -> None:
+    """A broker that has just been set up."""
+    SyntheticStore(tmp_path, FILE_BYTES)
+    ahead(tmp_path, 0), ahead(tmp_path, 1)
+    replica = open_replica(str(tmp_path))
+    assert [one.base for one in replica.files] == [0]
+    assert log_end(replica) == 0
+
+
+def audited(*roots: Path) -> tuple[int, list[tuple[int, int]], list[int]]:
+    """How many ranges were compared, which differ, and at which offsets messages do."""
+    replicas = [open_replica(str(one)) for one in roots]
+    plan = plan_ranges(replicas, range_bytes=FILE_BYTES // 2)
+    hashed = (
+        Hashed(one.start, one.stop, one.epoch, hash_of(one, b"s" * 16)) for one in plan.ranges
+    )
+    count, bad = different(hashed)
+    offsets = set()
+    for start, _ in bad:
+        chosen = [one for one in plan.ranges if one.start == start]
+        seen = [item for one in chosen for item in records_of(replicas[one.replica], one)]
+        names, present = [one.name for one in replicas], [one.replica for one in chosen]
+        offsets |= {one.physical_offset for one in differences(seen, names, present)}
+    return count, bad, sorted(offsets)
+
+
+def test_audit_when_a_replica_lacks_a_file_or_its_end_then_that_differs(tmp_path: Path) -> None:
+    """Ranges that one of two lacks were dropped, and the audit said that the replicas are equal."""
+    records, _ = store(tmp_path / "a", count=120)
+    store(tmp_path / "b", count=120)
+    whole, bad, _ = audited(tmp_path / "a", tmp_path / "b")
+    assert (bad, whole) == ([], audited(tmp_path / "b", tmp_path / "a")[0])
+    files = sorted((tmp_path / "b" / "commitlog").iterdir())
+    assert len(files) > 3
+    with files[1].open("r+b") as file:
+        file.truncate(1000)
+    short = FILE_BYTES + 1000
+    there = [one for one in records if FILE_BYTES <= one.at < 2 * FILE_BYTES]
+    lost = [one.at for one in there]
+    _, bad, offsets = audited(tmp_path / "a", tmp_path / "b")
+    assert (bad[0][0], bad[-1][1]) == (short, 2 * FILE_BYTES)
+    assert offsets == [one.at for one in there if one.at + one.size > short], "one of them is cut"
+    files[1].unlink()
+    for order in (("a", "b"), ("b", "a")):
+        _, bad, offsets = audited(*(tmp_path / one for one in order))
+        assert (bad[0][0], bad[-1][1]) == (FILE_BYTES, 2 * FILE_BYTES)
+        assert offsets == lost
+
+
+def test_audit_when_a_replica_begins_later_or_ends_earlier_then_that_is_no_difference(
+    tmp_path: Path,
+) -> None:
+    """Its first files have expired; its slave has not got the last bytes yet."""
+    store(tmp_path / "a", count=120)
+    store(tmp_path / "b", count=120)
+    first, *_, last = sorted((tmp_path / "b" / "commitlog").iterdir())
+    first.unlink(), last.unlink()
+    assert audited(tmp_path / "a", tmp_path / "b")[1:] == ([], [])
 
 
 @pytest.mark.parametrize("into", [1, 60, 110])

@@ -13,6 +13,7 @@ from rmqha.pipeline import read
 from rmqha.pipeline.commitlog.store_folder import StoreFolder, open_replica
 from rmqha.pipeline.commitlog.up_to import UpTo
 from rmqha.pipeline.jobs import export
+from rmqha.store import checkpoint
 from tests.pipeline.stores import messages, written
 
 if TYPE_CHECKING:
@@ -34,9 +35,13 @@ async def store(tmp_path: Path) -> StoreFolder:
 
 
 def _confirm(store: StoreFolder, offset: int) -> None:
+    """As a broker of ours writes it."""
     path = Path(store.root) / "checkpoint"
-    data = bytearray(path.read_bytes().ljust(4096, b"\0"))
-    data[32:40] = offset.to_bytes(8, "big")
+    found = checkpoint.read(path.read_bytes())
+    found.confirm_offset = offset
+    assert found.flushed_offset is not None
+    data = bytearray(checkpoint.SIZE)
+    checkpoint.write_into(data, found)
     path.write_bytes(data)
 
 

@@ -17,14 +17,17 @@ from rmqha.base.errors import ConfigInvalid, StoreCorrupted
 from rmqha.pipeline.commitlog.batches import Bounds, Wanted, read_part
 from rmqha.pipeline.commitlog.checksum import checksum
 from rmqha.pipeline.commitlog.claims import Sought, claims
+from rmqha.pipeline.commitlog.confirmed import confirmed_offset
 from rmqha.pipeline.commitlog.pages import mapped
 from rmqha.pipeline.commitlog.splits import Part
-from rmqha.pipeline.commitlog.store_folder import LogFile, StoreFolder, confirm_offset
+from rmqha.pipeline.commitlog.store_folder import LogFile, StoreFolder
 from rmqha.store.crc import crc32
 
 RANGE_BYTES = 16 << 20
 _LOOK_BACK = (64 << 10, 8 << 20)
 """How far before a range the message that crosses its beginning is looked for, at first."""
+LACKING = "lacking"
+"""For a hash, of bytes that a replica lacks."""
 _NAMES = ("physicalOffset", "size", "topic", "queueId", "queueOffset", "_corrupt")
 
 
@@ -34,7 +37,7 @@ class Range(Struct, frozen=True):
     Attributes:
         replica: the index of the store among those given.
         epoch: in whose span the bytes lie there; None outside of any.
-        path, base: the file.
+        path, base: the file; empty where the replica lacks bytes between its first and its last.
     """
 
     replica: int
@@ -52,12 +55,14 @@ class Plan(Struct, frozen=True):
         low, high: the offsets that at least two replicas have, up to the confirm offset.
         confirm_offset: None when no replica says one; everything then counts.
         ranges: of all replicas.
+        end: up to where at least two have bytes; what lies behind ``high`` is left out.
     """
 
     low: int
     high: int
     confirm_offset: int | None
     ranges: tuple[Range, ...]
+    end: int
 
 
 def plan_ranges(
@@ -76,22 +81,22 @@ def plan_ranges(
     if len(replicas) < 2:
         raise ConfigInvalid("an audit compares at least two stores")
     if up_to is None:
-        known = [found for one in replicas if (found := confirm_offset(one.root)) is not None]
+        known = [found for one in replicas if (found := confirmed_offset(one)) is not None]
         up_to = max(known, default=None)
     ends = [log_end(one) for one in replicas]
     spans = [(one.files[0].base, end) for one, end in zip(replicas, ends, strict=True) if one.files]
     low = sorted(start for start, _ in spans)[1] if len(spans) > 1 else 0
-    high = sorted(stop for _, stop in spans)[-2] if len(spans) > 1 else 0
+    high = common = sorted(stop for _, stop in spans)[-2] if len(spans) > 1 else 0
     if up_to is not None:
         high = min(high, up_to)
     edges = _edges(replicas, ends, low, high, range_bytes)
     ranges = [
-        one
+        _range_of(replica, index, start, stop) or Range(index, None, start, stop, "", start)
         for index, replica in enumerate(replicas)
         for start, stop in pairwise(edges)
-        if stop <= ends[index] and (one := _range_of(replica, index, start, stop)) is not None
+        if replica.files and replica.files[0].base <= start and stop <= ends[index]
     ]
-    return Plan(low, high, up_to, tuple(ranges))
+    return Plan(low, high, up_to, tuple(ranges), common)
 
 
 def plan_alone(
@@ -102,7 +107,7 @@ def plan_alone(
     Its edges are those of its files and epochs, so replicas that are alike have the same.
     """
     if up_to is None:
-        up_to = confirm_offset(replica.root)
+        up_to = confirmed_offset(replica)
     end = log_end(replica)
     low = replica.files[0].base if replica.files else 0
     high = end if up_to is None else max(low, min(end, up_to))
@@ -112,7 +117,7 @@ def plan_alone(
         for start, stop in pairwise(edges)
         if (one := _range_of(replica, 0, start, stop)) is not None
     ]
-    return Plan(low, high, up_to, tuple(ranges))
+    return Plan(low, high, up_to, tuple(ranges), end)
 
 
 def log_end(replica: StoreFolder) -> int:
@@ -141,7 +146,8 @@ def _edges(
 ) -> list[int]:
     found = {low, high, *ends, *range(low - low % range_bytes, high, range_bytes)}
     for replica in replicas:
-        found.update(file.base for file in replica.files)
+        for file in replica.files:
+            found.update((file.base, file.base + file.size))
         found.update(start for start, _ in replica.epochs)
     return sorted(one for one in found if low <= one <= high)
 
@@ -173,6 +179,8 @@ def hash_of(one: Range, seed: bytes) -> str:
         OSError: the file cannot be read.
         StoreCorrupted: the file has become shorter meanwhile.
     """
+    if not one.path:
+        return LACKING
     with mapped(one.path) as buffer:
         if len(buffer) < one.stop - one.base:
             raise StoreCorrupted(f"{one.path} is shorter than when the audit began")
@@ -205,6 +213,8 @@ def records_of(replica: StoreFolder, one: Range) -> Iterator[Seen]:
     Raises:
         OSError: the file cannot be read.
     """
+    if not one.path:
+        return
     file = next(file for file in replica.files if file.base == one.base)
     begin = _beginning(replica, file, one.start - file.base)
     part = Part(replica, file, begin, one.stop - file.base, file is replica.files[-1])
@@ -255,15 +265,16 @@ class Difference(Struct, frozen=True):
     what: str
 
 
-def differences(seen: Iterable[Seen], names: Sequence[str]) -> list[Difference]:
+def differences(
+    seen: Iterable[Seen], names: Sequence[str], present: Sequence[int]
+) -> list[Difference]:
     """Compare what replicas have, place by place.
 
     Args:
         seen: everything that begins in the ranges compared, of all replicas that have them.
         names: of the replicas.
+        present: the replicas whose ranges these are, also when they have nothing in them.
     """
-    seen = list(seen)
-    present = sorted({one.replica for one in seen})
     places: dict[int, dict[int, Seen]] = {}
     for one in seen:
         places.setdefault(one.physical_offset, {})[one.replica] = one

@@ -156,10 +156,11 @@ def compare(stores: Sequence[HashedStore]) -> Compared:
     unnamed = []
     for span in sorted(bad):
         seen = _records_in(stores, span)
-        if len({one.replica for one in seen}) < 2:
+        present = sorted({one.replica for one in seen})
+        if len(present) < 2:
             unnamed.append(span)
             continue
-        for found in differences(seen, [one.store for one in stores]):
+        for found in differences(seen, [one.store for one in stores], present):
             named.setdefault(found.physical_offset, found)
     told = tuple(named[at] for at in sorted(named))
     return Compared(len(both), tuple(sorted(bad)), told, tuple(unnamed), tuple(sorted(left_out)))

@@ -70,6 +70,22 @@ def has_data(path: str, position: int) -> bool:
     return True
 
 
+def is_written(path: str) -> bool:
+    """Whether a file of this machine has anything but zeros; of one elsewhere that is believed.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if elsewhere.is_elsewhere(path):
+        return True
+    if not has_data(path, 0):
+        return False
+    with open(path, "rb") as file:
+        # Most files say so with their first bytes; the pages of a warmed-up one are all there.
+        chunks = iter(lambda: file.read(elsewhere.CHUNK_BYTES), b"")
+        return any(chunk.count(0) < len(chunk) for chunk in chunks)
+
+
 def forget(buffer: memoryview, start: int, stop: int) -> None:
     """Take a mapped file's pages that lie wholly in ``[start, stop)`` out of this process' memory.
 

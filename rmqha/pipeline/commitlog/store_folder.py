@@ -26,6 +26,7 @@ from rmqha.pipeline.commitlog.elsewhere import (
     small_file,
     unpacked_bytes,
 )
+from rmqha.pipeline.commitlog.pages import is_written
 from rmqha.store import checkpoint
 from rmqha.store.consume_queue import UNIT
 from rmqha.store.identity import FILE_NAME, Identity, decode_identity
@@ -53,7 +54,7 @@ class StoreFolder(Struct, frozen=True):
         name: what the column ``replica`` shows.
         root: the directory that holds ``commitlog``.
         broker_id: of its identity file; None without one.
-        files: of the commit log, ascending.
+        files: of the commit log, ascending, without those at the end that nothing was written to.
         epochs: (first physical offset, epoch), ascending; empty outside of controller mode.
         foreign: files in ``commitlog`` that are none of a commit log.
     """
@@ -113,9 +114,9 @@ def open_replica(root: str, name: str = "") -> StoreFolder:
         StoreCorrupted: its identity or epoch file is damaged.
     """
     found = _entries(root)
-    files = _log_files(found)
+    files = _without_ahead(_log_files(found))
     named = {one.path for one in files}
-    foreign = [one.name for one in found if one.path not in named]
+    foreign = [one.name for one in found if one.path not in named and _base(one.name) is None]
     epochs, identity = _epochs(root), read_identity(root)
     return StoreFolder(
         name or base_name(root),
@@ -127,11 +128,10 @@ def open_replica(root: str, name: str = "") -> StoreFolder:
     )
 
 
-def confirm_offset(root: str) -> int | None:
-    """The confirm offset of the store's checkpoint; None when it has none."""
+def checkpoint_of(root: str) -> checkpoint.Checkpoint | None:
+    """The store's checkpoint; None when it has none."""
     data = _read(below(root, CHECKPOINT))
-    found = -1 if data is None else checkpoint.read(data).confirm_offset
-    return found if found > 0 else None
+    return None if data is None else checkpoint.read(data)
 
 
 def is_running(root: str) -> bool:
@@ -181,6 +181,13 @@ def _log_files(found: Sequence[Entry]) -> list[LogFile]:
         LogFile(by_base[base].path, base, _log_bytes(by_base[base], base, nexts.get(base)))
         for base in bases
     ]
+
+
+def _without_ahead(files: list[LogFile]) -> list[LogFile]:
+    """Java makes the next files of a log ahead: they are no part of it until something is written."""
+    while len(files) > 1 and not is_written(files[-1].path):
+        files = files[:-1]
+    return files
 
 
 def _log_bytes(one: Entry, base: int, following: int | None) -> int:

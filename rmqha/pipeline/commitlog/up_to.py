@@ -2,7 +2,7 @@
 
 Behind the confirm offset of a running store stands what nobody was promised: another replica may be
 elected that does not have it, and then it is cut. The checkpoint tells that offset as it was when the
-broker wrote it last: ours every second, Java's as seldom as once a minute.
+broker wrote it last: ours every second, Java's as seldom as once a minute, or never (``confirmed``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.ha.epochs import OFFSET_MAX
-from rmqha.pipeline.commitlog.store_folder import StoreFolder, confirm_offset, is_running
+from rmqha.pipeline.commitlog.confirmed import confirmed_offset
+from rmqha.pipeline.commitlog.store_folder import StoreFolder, is_running
 
 END, CONFIRMED = "end", "confirmed"
 
@@ -51,13 +52,14 @@ class UpTo(Struct, frozen=True):
             return self.offset
         if self.what == END or (not self.what and not is_running(store.root)):
             return OFFSET_MAX
-        known = confirm_offset(store.root)
+        known = confirmed_offset(store)
         if known is not None:
             return known
         if self.what:
             raise ConfigInvalid(
-                f"{store.root}: its checkpoint tells no confirm offset (its broker has no controller, "
-                f"or has confirmed nothing yet); upTo={END} reads all of it"
+                f"{store.root}: its checkpoint tells no confirm offset, or one that is not kept up (its "
+                "broker has no controller, is a Java master alone in its set, or has confirmed nothing "
+                f"yet); upTo={END} reads all of it"
             )
         return OFFSET_MAX
 

@@ -159,7 +159,8 @@ def _by_message(
         rows = spark.createDataFrame([astuple(one) for one in chosen], RANGES)
         seen = rows.repartition(len(chosen), "replica").mapInArrow(_Records(replicas), RECORDS)
         # A message that crosses an edge between two such ranges is seen with both.
-        for one in differences((Seen(*row) for row in seen.collect()), names):
+        present = sorted(one.replica for one in chosen)
+        for one in differences((Seen(*row) for row in seen.collect()), names, present):
             found.setdefault(one.physical_offset, one)
     return sorted(found.values(), key=lambda one: one.physical_offset)
 
