@@ -17,6 +17,7 @@ from tests.pipeline.test_controller_log import (
     entry,
     frame,
     opening,
+    state_at,
     story_frames,
     write_segment,
     write_snapshot,
@@ -109,3 +110,38 @@ def test_arguments_when_wrong_then_said_before_spark_starts(tmp_path: Path) -> N
     same = [tmp_path / "a" / "store", tmp_path / "b" / "store"]
     assert "two stores are called store" in run(*same, "-o", tmp_path, code=2)
     assert "go together" in run(same[0], "-o", tmp_path, "--from", 1, code=2)
+
+
+def test_entry_when_it_was_cut_and_then_compacted_between_two_runs_then_it_is_no_election(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It was only logged on the first night; the segment that says so is gone on the second."""
+    store, out = tmp_path / "n0", tmp_path / "out"
+    first = write_segment(store, story_frames())
+    run(store, "-o", out)
+    write_segment(store, [frame(8, opening(), entry(6, 2, None), entry(7, 2, None))], 8)
+    first.unlink()
+    write_snapshot(store, 7, state_at(5))
+    run(store, "-o", out)
+    rows = spark.read.parquet(str(out / "entries")).where("logIndex IN (5, 6)")
+    found = rows.orderBy("logIndex", "term").select("logIndex", "term", "status").collect()
+    assert [tuple(row) for row in found] == [
+        (5, 1, "committed"),
+        (6, 1, "cut"),
+        (6, 2, "committed"),
+    ]
+
+
+def test_table_when_the_store_is_a_new_one_of_that_name_then_what_it_has_counts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A controller's disk was replaced: the old one's last segments say nothing of it."""
+    store, out = tmp_path / "n0", tmp_path / "out"
+    write_segment(store, story_frames())
+    write_segment(store, [frame(8, opening(), entry(2, 3, None))], 8)
+    run(store, "-o", out)
+    shutil.rmtree(store)
+    write_segment(store, story_frames())
+    run(store, "-o", out)
+    rows = spark.read.parquet(str(out / "entries")).where("term < 3 AND logIndex > 0").collect()
+    assert {row.status for row in rows} == {"logged"}

@@ -115,3 +115,25 @@ def test_files_when_wrong_then_said(tmp_path: Path) -> None:
     assert "no client history" in run(log, "-o", tmp_path, *wrong, code=2)
     wrong = ("--controller-history", tmp_path / "none")
     assert "controller-history has not written it" in run(log, "-o", tmp_path, *wrong, code=2)
+
+
+def test_failover_when_its_logs_have_been_rotated_then_its_stages_are_as_they_were(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The controllers' own history names the election for ever; nothing but lines has its times."""
+    lines = write_log(tmp_path / "controller", CONTROLLER)
+    write_segment(tmp_path / "n0", story_frames())
+    tables, out = tmp_path / "tables", tmp_path / "out"
+    made = CliRunner().invoke(main, ["controller-history", str(tmp_path / "n0"), "-o", str(tables)])
+    assert made.exit_code == 0, made.output
+
+    def found() -> dict[int, dict[str, int | None]]:
+        rows = spark.read.parquet(str(out / "failovers")).collect()
+        return {row.masterEpoch: {**stages(row), "slaves": row.slavesConnected} for row in rows}
+
+    run(lines, "-o", out, "--controller-history", tables)
+    before = found()
+    assert before[2]["electedMs"] is not None
+    rotated = write_log(tmp_path / "rotated", [at(1, "started")])
+    run(rotated, "-o", out, "--controller-history", tables)
+    assert found() == before

@@ -13,7 +13,9 @@ from click.testing import CliRunner
 
 from rmqha.cli.pipeline import main
 from rmqha.pipeline.jobs import lag_latency as job
+from rmqha.pipeline.lake.rows import whole
 from tests.pipeline.stores import TOPICS, messages, written
+from tests.pipeline.test_export import drop_files
 from tests.pipeline.test_progress import write_offsets
 from tests.pipeline.test_reading import FILE_BYTES, flip
 
@@ -155,3 +157,43 @@ def test_store_when_it_is_empty_then_nothing_is_told(spark: SparkSession, tmp_pa
 def test_path_when_no_store_then_said(tmp_path: Path) -> None:
     """Before Spark is started."""
     assert "commitlog" in run(tmp_path, "-o", tmp_path / "out", code=2)
+
+
+async def test_day_when_retention_has_taken_its_first_files_then_its_row_is_as_it_was(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A nightly run replaced each past day by what was left of it, and at last by its tail."""
+    await written(tmp_path / "store", messages(300))
+    out = tmp_path / "lag"
+
+    def days() -> list[tuple[object, ...]]:
+        run(f"a={tmp_path / 'store'}", "-o", out)
+        rows = spark.read.parquet(str(out / "latency"))
+        return sorted(tuple(row) for row in rows.collect())
+
+    before = days()
+    drop_files(tmp_path / "store", 3)
+    assert days() == before
+    table = spark.read.parquet(str(out / "latency"))
+    for more, newer in ((1, True), (0, True), (-1, False)):
+        rows = table.selectExpr(
+            *(one for one in table.columns if one not in ("messages", "maxMs")),
+            f"messages + {more} AS messages", "-7L AS maxMs",
+        )  # fmt: skip
+        found = job.longest_days(rows.select(*table.columns), str(out)).collect()
+        assert len(found) == len(before)
+        assert {row.maxMs == -7 for row in found} == {newer}, more
+
+
+def test_day_when_the_session_has_another_zone_then_it_is_that_of_utc(spark: SparkSession) -> None:
+    """A job in somebody's own session; the lake's files for other file systems are written by Spark."""
+    at = datetime(2026, 3, 1, 20, tzinfo=UTC)
+    zone = "spark.sql.session.timeZone"
+    before = spark.conf.get(zone)
+    spark.conf.set(zone, "Asia/Tokyo")
+    try:
+        rows = spark.createDataFrame([("a", "t", at, at, None)], job.LOG)
+        assert [row.day for row in job.latency(rows).collect()] == ["2026-03-01"]
+        assert [row.day for row in whole(rows).collect()] == ["2026-03-01"]
+    finally:
+        spark.conf.set(zone, before)

@@ -20,7 +20,7 @@ from rmqha.pipeline.controller_log.records import SNAPSHOT, TORN, find_store, re
 from rmqha.pipeline.controller_log.state import Known, facts
 from rmqha.pipeline.jobs.report_page import SHOWN_MAX, page, sentence, table
 from rmqha.pipeline.jobs.tables import batches as table_batches
-from rmqha.pipeline.jobs.tables import named_paths, write_parts, write_whole
+from rmqha.pipeline.jobs.tables import kept_rows, named_paths, write_parts, write_whole
 from rmqha.pipeline.spark.paths import literal
 from rmqha.pipeline.spark.progress import row_count
 
@@ -163,7 +163,7 @@ def run(
     rows = rows_of(
         spark.createDataFrame(named, "replica string, path string").repartition(len(named), "path")
     ).cache()
-    here = entries(rows)
+    here = entries(_with_compacted(rows, out))
     write_parts(here, out, ENTRIES, "replica", "segment")
     hurt = damage(rows)
     write_whole(hurt, out, DAMAGE)
@@ -192,6 +192,22 @@ def run(
         tuple(one for one in places if one[4] == TORN),
         **told,
     )
+
+
+def _with_compacted(rows: DataFrame, out: str) -> DataFrame:
+    """Records as well that an earlier run has seen in segments before those that are left.
+
+    One that was only logged then may have been cut, or committed, by what this run has seen. Segments
+    behind them are of a store that was there before this one.
+    """
+    from pyspark.sql import functions as f
+
+    known = kept_rows(rows.where("_corrupt IS NULL"), out, ENTRIES)
+    if known is None:
+        return rows
+    firsts = rows.groupBy("replica").agg(f.min("segment").alias("_first"))
+    gone = known.join(firsts, "replica").where("segment < _first").drop("_first")
+    return rows.unionByName(gone.withColumn("_corrupt", f.lit(None).cast("string")))
 
 
 def named_stores(stores: Sequence[str]) -> list[tuple[str, str]]:

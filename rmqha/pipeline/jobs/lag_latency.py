@@ -21,7 +21,14 @@ from rmqha.pipeline.commitlog.progress import group_offsets, queue_ends
 from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.pipeline.jobs import charts
 from rmqha.pipeline.jobs.report_page import SHOWN_MAX, chart, page, sentence, table
-from rmqha.pipeline.jobs.tables import batches, named_paths, write_parts, write_whole
+from rmqha.pipeline.jobs.tables import (
+    batches,
+    kept_rows,
+    named_paths,
+    write_parts,
+    write_whole,
+)
+from rmqha.pipeline.spark.times import utc_day
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -134,7 +141,7 @@ def latency(log: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     ms = f.expr("unix_millis(storeTimestamp) - unix_millis(bornTimestamp)")
-    rows = log.withColumn("ms", ms).withColumn("day", f.date_format("storeTimestamp", "yyyy-MM-dd"))
+    rows = log.withColumn("ms", ms).withColumn("day", utc_day("storeTimestamp"))
     found = rows.groupBy("replica", "topic", "day").agg(
         f.count("topic").alias("messages"),
         f.count("_corrupt").alias(_DAMAGED),
@@ -259,7 +266,7 @@ def run(spark: SparkSession, stores: Sequence[str], out: str) -> Found:
     source = spark.read.format("rocketmq-commitlog")
     times = latency(source.schema(LOG).load(paths)).cache()
     by_day = times.where("topic IS NOT NULL").drop(_DAMAGED, _BUCKETS)
-    write_parts(by_day, out, LATENCY, "replica", "day")
+    write_parts(longest_days(by_day, out), out, LATENCY, "replica", "day")
     damaged = times.where("topic IS NULL").selectExpr("coalesce(sum(damaged), 0)").collect()[0][0]
     rows = spark.createDataFrame(named, "replica string, path string")
     rows = rows.repartition(len(named), "path")
@@ -296,6 +303,26 @@ def run(spark: SparkSession, stores: Sequence[str], out: str) -> Found:
     for frame in (times, ends, offsets, queues):
         frame.unpersist()
     return found
+
+
+def longest_days(by_day: DataFrame, out: str) -> DataFrame:
+    """Each day of a topic as the run saw it that found most of its messages.
+
+    A later one finds what retention has left of it, and the first what had been stored until then.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    known = kept_rows(by_day, out, LATENCY)
+    if known is None:
+        return by_day
+    keys = ["replica", "topic", "day"]
+    days = by_day.select("replica", "day").distinct()
+    older = known.join(days, ["replica", "day"], "left_semi").withColumn("_age", f.lit(1))
+    both = by_day.withColumn("_age", f.lit(0)).unionByName(older)
+    best = Window.partitionBy(*keys).orderBy(f.desc("messages"), "_age")
+    found = both.withColumn("_order", f.row_number().over(best)).where("_order = 1")
+    return found.drop("_age", "_order")
 
 
 def _places(spark: SparkSession, paths: str, topics: Sequence[str]) -> DataFrame:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.pipeline.commitlog.store_folder import split_store
+from rmqha.pipeline.spark.paths import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,6 +40,23 @@ def write_parts(rows: DataFrame, out: str, name: str, *columns: str) -> None:
     """Write a table; of its partitions those that have rows now are replaced, the others stay."""
     writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
     writer.partitionBy(*columns).parquet(os.path.join(out, name))
+
+
+def kept_rows(rows: DataFrame, out: str, name: str) -> DataFrame | None:
+    """What an earlier run has written to a table; None when there was none.
+
+    The columns are those of ``rows``; one that the table does not have is null. It may be written over
+    while it is read: rows are held until then.
+    """
+    from pyspark.errors import AnalysisException
+
+    reader = rows.sparkSession.read.schema(rows.schema)
+    try:
+        return reader.parquet(literal(os.path.join(out, name))).localCheckpoint()
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return None
+        raise
 
 
 def write_whole(rows: DataFrame, out: str, name: str) -> None:

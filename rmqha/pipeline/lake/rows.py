@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqha.pipeline.lake.layout import SetName, Span
 from rmqha.pipeline.spark.paths import literal
+from rmqha.pipeline.spark.times import utc_day
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,10 +37,8 @@ def lake(log: DataFrame) -> DataFrame:
 
 def whole(log: DataFrame) -> DataFrame:
     """As ``lake``, in the order in which they come."""
-    from pyspark.sql import functions as f
-
     rows = log.where("_corrupt IS NULL").drop("_corrupt")
-    return rows.withColumn("day", f.date_format("storeTimestamp", "yyyy-MM-dd"))
+    return rows.withColumn("day", utc_day("storeTimestamp"))
 
 
 def damage(log: DataFrame) -> DataFrame:
