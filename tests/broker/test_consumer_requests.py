@@ -522,6 +522,18 @@ def test_offset_when_the_pull_carries_it_then_it_is_stored(alone: ReplicaCluster
     assert client.ask(14, fields).ext_fields == {"offset": "4"}
 
 
+def test_offset_when_a_pull_that_would_not_wait_carries_it_then_it_is_stored(
+    alone: ReplicaCluster,
+) -> None:
+    """As Java: what the broker does with a pull that waits has nothing to do with what it carries."""
+    put(alone, 5)
+    client = connect(alone)
+    client.beat(GROUP, TOPIC)
+    assert client.ask(11, pull_fields(GROUP, TOPIC, 4, sysFlag=1, commitOffset=4)).code == 0
+    fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0}
+    assert client.ask(14, fields).ext_fields == {"offset": "4"}
+
+
 @pytest.mark.costly
 def test_ends_and_times_when_asked_then_as_java(alone: ReplicaCluster) -> None:
     """29 to 32, with both boundaries."""
@@ -559,12 +571,65 @@ def test_reset_when_ordered_then_the_next_pull_is_sent_there(alone: ReplicaClust
     client.ask(15, commit)
     moved = client.ask(11, pull_fields(GROUP, TOPIC, 5, sysFlag=2, subVersion=1))
     assert (moved.code, (moved.ext_fields or {})["nextBeginOffset"]) == (21, "0")
+    assert client.ask(14, commit).ext_fields == {"offset": "0"}
     found = client.ask(11, pull_fields(GROUP, TOPIC, 0, sysFlag=2, subVersion=1))
     assert offsets_in(found.body) == [0, 1, 2, 3, 4]
     assert client.ask(222, reset | {"topic": "none"}).code == 17
     assert client.ask(222, reset | {"group": "none"}).code == 26
     assert client.ask(222, reset | {"queueId": 0, "offset": 99}).code == 29
     assert client.ask(222, reset | {"queueId": 77}).code == 29
+
+
+def test_reset_when_it_is_not_forced_then_no_queue_goes_forward(alone: ReplicaCluster) -> None:
+    """222 to a time that the group has not come to: isForce=false means back, if at all."""
+    put(alone, 5)
+    client = connect(alone)
+    client.beat(GROUP, TOPIC)
+    commit = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "commitOffset": 2}
+    assert client.ask(15, commit).code == 0
+    reader = master_of(alone).store.reader
+    late, early = (reader.store_timestamp(TOPIC, 0, at) for at in (4, 1))
+    reset = {"topic": TOPIC, "group": GROUP, "queueId": 0, "offset": -1}
+    for timestamp, force, place in (
+        (late, False, 2), (-1, False, 2), (early, False, 1), (late, False, 1), (late, True, 4),
+        (-1, True, 5),
+    ):  # fmt: skip
+        answer = client.ask(222, reset | {"timestamp": timestamp, "isForce": force})
+        assert wire_rows(answer.body) == {0: place}
+        assert client.ask(14, commit).ext_fields == {"offset": str(place)}
+
+
+def test_reset_when_there_is_no_room_for_all_queues_then_its_operator_is_told() -> None:
+    """Success would name places where the group has not been moved to."""
+    # The broker's own transactions have two.
+    with ReplicaCluster(seed=25, replicas=1, consumerOffsetsMax=4) as cluster:
+        cluster.boot_all()
+        put(cluster, 3)
+        client = connect(cluster)
+        client.beat(GROUP, TOPIC)
+        commit = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": QUEUES - 1, "commitOffset": 0}
+        assert client.ask(15, commit).code == 0
+        reset = {"topic": TOPIC, "group": GROUP, "timestamp": -1, "isForce": True}
+        answer = client.ask(222, reset)
+        assert (answer.code, answer.body) == (2, b"")
+        table = master_of(cluster).offsets.table
+        assert table.stored(GROUP, TOPIC) == {0: 3, QUEUES - 1: 0}
+        assert table.pending_reset(GROUP, TOPIC, QUEUES - 1) == 0
+
+
+def test_reset_when_its_group_is_deleted_then_one_of_its_name_is_sent_nowhere(
+    alone: ReplicaCluster,
+) -> None:
+    """Its consumer would be told OFFSET_RESET, and to read what another group had before it."""
+    put(alone, 5)
+    client = connect(alone)
+    client.beat(GROUP, TOPIC)
+    assert client.ask(222, {"topic": TOPIC, "group": GROUP, "timestamp": 0}).code == 0
+    assert client.ask(207, {"groupName": GROUP, "cleanOffset": True}).code == 0
+    client.ask(35, {"clientID": "c1", "consumerGroup": GROUP})
+    client.beat(GROUP, TOPIC)
+    pulled = client.ask(11, pull_fields(GROUP, TOPIC, 3, sysFlag=0, subVersion=1))
+    assert (pulled.code, offsets_in(pulled.body)) == (0, [3, 4])
 
 
 def test_reset_when_members_do_it_then_they_are_told_the_table() -> None:

@@ -115,6 +115,24 @@ def test_subscription_when_an_older_heartbeat_comes_late_then_the_newer_one_stay
     assert group.subscriptions["T"].sub_version == 5
 
 
+@pytest.mark.parametrize(("version", "kept"), [(4, "a"), (5, "a"), (6, "b")])
+def test_subscription_when_members_differ_then_only_a_newer_version_takes_its_place(
+    version: int, kept: str
+) -> None:
+    """Two members of one version that want different tags would turn the group over with each beat."""
+    table = ConsumerTable(10)
+    for number, expression, of_version in ((1, "a", 5), (2, "b", version)):
+        wanted = (subscription("T", expression, version=of_version),)
+        beat = ConsumerData(
+            "G", "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET", wanted
+        )
+        table.register(number, client(number), beat)
+    group = table.get("G")
+    assert group is not None
+    assert group.subscriptions["T"].sub_string == kept
+    assert group.subscriptions["T"].tags == (kept,)
+
+
 def test_table_when_full_then_newcomers_are_refused_and_members_renew() -> None:
     """Memory stays bounded, and nobody who is in is thrown out."""
     table = ConsumerTable(1)
@@ -251,9 +269,22 @@ def test_offsets_when_reset_then_commits_wait_for_the_pull_that_is_told() -> Non
     assert offsets.commit("G", "T", 0, 101, 0)
     assert offsets.query("G", "T", 0) == 7
     assert offsets.take_reset("G", "T", 0) == 7
+    assert offsets.query("G", "T", 0) == 7
     assert offsets.take_reset("G", "T", 0) is None
     assert offsets.commit("G", "T", 0, 8, 0)
     assert offsets.query("G", "T", 0) == 8
+
+
+def test_offsets_when_a_group_or_a_topic_goes_then_a_reset_of_it_goes_as_well() -> None:
+    """One of the same name that is made later begins anew."""
+    offsets = ConsumerOffsets(10)
+    for group, topic in (("G", "T"), ("Other", "T"), ("G", "Gone")):
+        assert offsets.reset(group, topic, 0, 7, 0)
+    offsets.forget_group("Other")
+    offsets.forget_topic("Gone")
+    assert offsets.pending_reset("Other", "T", 0) is None
+    assert offsets.pending_reset("G", "Gone", 0) is None
+    assert offsets.pending_reset("G", "T", 0) == 7
 
 
 def test_offsets_when_cut_then_only_those_beyond_the_end_move() -> None:

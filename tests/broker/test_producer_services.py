@@ -515,6 +515,87 @@ def test_retry_when_sent_by_the_consumer_itself_then_the_same_limit_holds(
     assert len(stored(alone, "%DLQ%CG", 1)) == 1
 
 
+@pytest.mark.parametrize("locked", [True, False])
+def test_retry_when_its_group_consumes_in_order_then_it_is_a_dead_letter_at_once(
+    alone: ReplicaCluster, locked: bool
+) -> None:
+    """Whoever holds a queue waits for its message; a second one would come out of its order."""
+    subscribe(alone, "CG")
+    queues = [{"brokerName": "broker-a", "queueId": 0, "topic": TOPIC}]
+    lock = {"clientId": "c", "consumerGroup": "CG" if locked else "Other", "mqSet": queues}
+    address = master_of(alone).config.address
+    assert alone.ask(address, 41, {}, json.dumps(lock).encode()).code == 0
+    assert send(alone, 0, b="%RETRY%CG", j="1", l="16").code == 0
+    counts = len(stored(alone, "%RETRY%CG", 1)), len(stored(alone, "%DLQ%CG", 1))
+    assert counts == ((0, 1) if locked else (1, 0))
+
+
+def test_retry_when_its_message_was_a_transaction_s_then_it_is_no_half_message(
+    alone: ReplicaCluster,
+) -> None:
+    """Consumers of old clients leave TRAN_MSG in it; as a half message it would never come again."""
+    subscribe(alone, "CG")
+    assert send(alone, 0, HALF + "DELAY\x011\x02", b="%RETRY%CG", j="1", l="16").code == 0
+    assert stored(alone, HALVES, 1) == []
+    alone.until(lambda: stored(alone, "%RETRY%CG", 1), "the retry", 2_000)
+    assert bodies(stored(alone, "%RETRY%CG", 1)) == [b"body-0"]
+
+
+def test_message_when_sent_back_again_then_it_waits_for_the_next_level() -> None:
+    """Each return that leaves it to the broker makes the pause longer: Java's 3 + reconsumeTimes."""
+    with ReplicaCluster(seed=6, replicas=1, messageDelayLevel="1s 1s 1s 1s 1s") as cluster:
+        cluster.boot_all()
+        subscribe(cluster, "CG")
+        send(cluster, 1)
+        (one,) = stored(cluster, TOPIC)
+        for times, level in ((1, 3), (2, 4), (3, 5)):
+            fields = {"offset": str(one.physical_offset), "group": "CG", "delayLevel": "0"}
+            assert cluster.ask(master_of(cluster).config.address, 36, fields).code == 0
+            waiting = stored(cluster, "SCHEDULE_TOPIC_XXXX", 18)[-1]
+            assert (waiting.queue_id, waiting.property_map()["DELAY"]) == (level - 1, str(level))
+            cluster.until(
+                lambda times=times: len(stored(cluster, "%RETRY%CG", 1)) == times, "it", 2_000
+            )
+            one = stored(cluster, "%RETRY%CG", 1)[-1]
+            assert one.reconsume_times == times
+
+
+@pytest.mark.parametrize(
+    ("level", "topics"), [("1", ("SCHEDULE_TOPIC_XXXX", "%RETRY%CG")), ("-1", ("%DLQ%CG",))]
+)
+def test_message_when_a_transaction_s_is_sent_back_then_it_names_no_half_message(
+    alone: ReplicaCluster, level: str, topics: tuple[str, ...]
+) -> None:
+    """It is a message of its own; Java's has 0 there as well."""
+    subscribe(alone, "CG")
+    assert end(alone, half(alone, 1), 8) == 0
+    (origin,) = stored(alone, TOPIC)
+    assert origin.prepared_transaction_offset > 0
+    fields = {"offset": str(origin.physical_offset), "group": "CG", "delayLevel": level}
+    assert alone.ask(master_of(alone).config.address, 36, fields).code == 0
+    for topic in topics:
+        alone.until(lambda topic=topic: stored(alone, topic, 1), "it", 2_000)
+        (again,) = stored(alone, topic, 1)
+        assert (again.body, again.prepared_transaction_offset) == (b"body-1", 0)
+
+
+def test_message_when_its_group_has_no_retry_queues_then_it_is_given_up_silently(
+    alone: ReplicaCluster,
+) -> None:
+    """As Java: the consumer is told that all is well, and nothing is written."""
+    address = master_of(alone).config.address
+    group = json.dumps({"groupName": "CG", "retryQueueNums": 0})
+    assert alone.ask(address, 200, {}, group.encode()).code == 0
+    send(alone, 1)
+    (origin,) = stored(alone, TOPIC)
+    written = master_of(alone).store.max_offset
+    for level in ("0", "-1"):
+        fields = {"offset": str(origin.physical_offset), "group": "CG", "delayLevel": level}
+        answer = alone.ask(address, 36, fields)
+        assert (answer.code, answer.remark) == (0, None)
+    assert master_of(alone).store.max_offset == written
+
+
 def test_message_when_asked_for_by_key_or_place_then_found(alone: ReplicaCluster) -> None:
     """12 and 33, which mqadmin and consoles use."""
     answer = send(alone, 7)

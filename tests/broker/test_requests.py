@@ -21,7 +21,7 @@ from rmqha.remoting.old_clients import serving_fields
 from rmqha.store import properties as props
 from rmqha.store.aio.metadata_reader import waiting_from
 from rmqha.testing.real.wire import parse_messages
-from tests.broker.replicas import NAME, TOPIC, ReplicaCluster, send_fields
+from tests.broker.replicas import NAME, TOPIC, ReplicaCluster, master_of, send_fields
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "5.3.3" / "remoting.jsonl"
 
@@ -155,6 +155,25 @@ def test_send_when_too_few_replicas_are_in_sync_then_nothing_is_written() -> Non
         master = cluster.master()
         assert master is not None
         assert master.store.max_offset == 0
+
+
+@pytest.mark.parametrize("key", ["", "UNIQ_KEY\x01U1\x02"], ids=["the long way", "the quick way"])
+@pytest.mark.parametrize("wait", ["", "WAIT\x01true\x02", "WAIT\x01false\x02"])
+def test_send_when_it_says_nothing_of_waiting_then_it_waits_for_the_slaves(
+    wait: str, key: str
+) -> None:
+    """Java's waitStoreMsgOK is true unless WAIT says something else."""
+    with ReplicaCluster(seed=3, replicas=2) as cluster:
+        cluster.boot_all()
+        cluster.until(cluster.in_sync, "SyncStateSet of two")
+        master, answers = master_of(cluster).config, list[Any]()
+        for host in cluster.broker_hosts:
+            if host != master.host:
+                cluster.net.cut(host, master.host)
+        fields = {**send_fields(1), "i": f"TAGS\x01TagA\x02{key}{wait}"}
+        cluster.ask_later(master.address, 310, fields, b"x", told=answers.append)
+        cluster.run_for(500)
+        assert [one.code for one in answers] == ([0] if "false" in wait else [])
 
 
 def test_topic_when_first_sent_to_then_it_inherits_and_name_servers_hear_of_it(

@@ -128,6 +128,20 @@ async def test_row_when_room_is_there_then_nobody_overtakes() -> None:
     assert side.taken == [b"1", b"2", b"3", b"4", b"5"]
 
 
+async def test_row_when_no_write_waits_any_more_then_nobody_overtakes_those_that_stand_in_it() -> (
+    None
+):
+    """It is told of room by the disk, before any that stands in it has had a turn."""
+    side = Side()
+    side.sends(b"1", b"2")
+    side.is_short = False
+    side.on_changed()
+    side.sends(b"3")
+    assert side.taken == []
+    await turns()
+    assert side.taken == [b"1", b"2", b"3"]
+
+
 async def test_row_when_room_is_made_then_behind_those_whose_room_was_made_before() -> None:
     """Room begins at the log's end: made before they are written, it is theirs once more."""
     side = Side()

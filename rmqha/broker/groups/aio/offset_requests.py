@@ -44,6 +44,8 @@ CHANGES_MEMBER = "rmqhaChanges"
 MORE_MEMBER = "rmqhaMore"
 """Of its answer: there is more to ask for at once."""
 
+NO_ROOM = "too many offsets, consumerOffsetsMax"
+
 
 class OffsetProcessor:
     """Answers where queues begin and end, and where groups are in them."""
@@ -121,7 +123,7 @@ class OffsetProcessor:
                 f"queueId or commitOffset is missing or negative, topic {topic}",
             )
         if not broker.offsets.table.commit(group, topic, queue_id, offset, broker.clock.wall_ms()):
-            return request.reply(ResponseCode.SYSTEM_BUSY, "too many offsets, consumerOffsetsMax")
+            return request.reply(ResponseCode.SYSTEM_BUSY, NO_ROOM)
         broker.offsets.changed()
         return request.reply(ResponseCode.SUCCESS)
 
@@ -259,10 +261,13 @@ class OffsetProcessor:
         rows = [(self._queue_of(wanted.topic, queue_id), offset) for queue_id, offset in table]
         body = queue_table(rows)
         if broker.config.boolean("useServerSideResetOffset"):
-            wall_ms = broker.clock.wall_ms()
-            for queue_id, offset in table:
-                broker.offsets.table.reset(wanted.group, wanted.topic, queue_id, offset, wall_ms)
+            wall_ms, reset = broker.clock.wall_ms(), broker.offsets.table.reset
+            # A queue for which there is no room keeps none behind it from being moved: whoever hears of
+            # it cannot tell which they are, and asks again for all.
+            fit = [reset(wanted.group, wanted.topic, *row, wall_ms) for row in table]
             broker.offsets.changed()
+            if not all(fit):
+                return request.reply(ResponseCode.SYSTEM_BUSY, NO_ROOM)
             return request.reply(ResponseCode.SUCCESS, body=body)
         return self._reset_by_members(request, wanted, body)
 

@@ -116,7 +116,7 @@ class LogicalPulls:
         segments = led_by(mapping, pull.queue_id)
         if segments is None:
             return self._pass_on(connection, request, mapping, pull)
-        if pull.commits and pull.may_suspend and pull.commit_offset >= 0:
+        if pull.commits and pull.commit_offset >= 0:
             self._commit(connection, request, pull, segments)
         item = segment_at(segments, pull.queue_offset)
         if item is None:

@@ -129,7 +129,7 @@ class PullProcessor:
         found = self.read(asked, pull.queue_offset)
         if place is not None and is_read_through(place, pull.queue_offset, found):
             return self._logical.go_on(connection, request, place)
-        if pull.commits and pull.may_suspend and pull.commit_offset >= 0:
+        if pull.commits and pull.commit_offset >= 0:
             self._commit(pull)
         self.serve(asked, found, may_wait=True)
         return None
