@@ -222,6 +222,7 @@ def test_files_when_counted_then_two_a_gigabyte(tmp_path: Path, gib: int) -> Non
     folder.mkdir(parents=True)
     for number in range(gib):
         with (folder / f"{number << 30:020d}").open("wb") as file:
+            file.write(b"something, or it was only made ahead")
             file.truncate(1 << 30)
     work = work_on(tmp_path / "store", tmp_path, cell_bytes=CELL_BYTES, end=gib << 30)
     assert len(work.cells) == 2 * gib

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from click.testing import CliRunner
 
 from rmqha.cli.pipeline import main
 from rmqha.pipeline.jobs import export
+from rmqha.pipeline.lake.cells import ROTTEN
+from rmqha.pipeline.lake.rows import without_replaced
 from rmqha.pipeline.spark.paths import literal
 from rmqha.store.record import Record
 from tests.pipeline.stores import TOPICS, identify, messages, written
@@ -335,3 +338,91 @@ def test_export_when_the_path_is_no_store_then_said(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["export", str(tmp_path), "-o", str(tmp_path / "lake")])
     assert done.exit_code == 2
     assert "commitlog" in done.output
+
+
+def rot(store: Path, record: Record) -> bytes:
+    """Turn a bit of a message's body on the disk; what the file was before."""
+    path = store / "commitlog" / f"{record.physical_offset // FILE_BYTES * FILE_BYTES:020d}"
+    before = path.read_bytes()
+    data = bytearray(before)
+    at = data.index(record.body, record.physical_offset % FILE_BYTES)
+    data[at + len(record.body) // 2] ^= 0x10
+    path.write_bytes(data)
+    return before
+
+
+@pytest.mark.parametrize("cell_bytes", [1 << 27, 4096])
+async def test_body_when_it_has_rotted_since_then_the_lake_keeps_the_good_one_and_it_is_told(
+    spark: SparkSession, tmp_path: Path, cell_bytes: int
+) -> None:
+    """The last whole copy was written over by an export that found no damage. Cells of a single record
+    are read by nobody when that one is rotten."""
+    records = await written(tmp_path / "store", messages(30))
+    identify(tmp_path / "store", "broker-a")
+    out, store = tmp_path / "lake", str(tmp_path / "store")
+    export.run(spark, [store], str(out), cell_bytes=cell_bytes)
+    victims = [one for one in records if len(one.body) > 500][:2]
+    for one in victims:
+        rot(tmp_path / "store", one)
+    for _ in range(2):
+        (done,) = export.run(spark, [store], str(out), cell_bytes=cell_bytes).sets
+        assert (done.written, done.replaced, done.kept, done.damaged) == (28, 28, 2, 2)
+        rows = spark.read.parquet(str(out)).collect()
+        assert len(rows) == 30
+        assert all(row.crcOk for row in rows)
+        assert {row.physicalOffset: bytes(row.body) for row in rows} == {
+            one.physical_offset: one.body for one in records
+        }
+        hurt = spark.read.parquet(str(out / "_corrupt")).collect()
+        assert {(row.physicalOffset, row["_corrupt"]) for row in hurt} == {
+            (one.physical_offset, ROTTEN) for one in victims
+        }
+    if cell_bytes == 1 << 27:
+        strict = CliRunner().invoke(main, ["export", store, "-o", str(out), "--strict"])
+        assert (strict.exit_code, "2 damaged" in strict.output) == (1, True)
+
+
+async def test_body_when_it_was_rotten_at_first_then_a_whole_one_takes_its_place(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A rotten one is better than none, and worse than any."""
+    records = await written(tmp_path / "store", messages(30))
+    identify(tmp_path / "store", "broker-a")
+    out = tmp_path / "lake"
+    victim = next(one for one in records if len(one.body) > 500)
+    before = rot(tmp_path / "store", victim)
+    path = tmp_path / "store" / "commitlog"
+    path /= f"{victim.physical_offset // FILE_BYTES * FILE_BYTES:020d}"
+
+    def bad() -> list[int]:
+        rows = spark.read.parquet(str(out)).collect()
+        assert len(rows) == 30
+        return [row.physicalOffset for row in rows if not row.crcOk]
+
+    for _ in range(2):
+        assert "1 damaged" in run(out, tmp_path / "store")
+        assert bad() == [victim.physical_offset]
+    path.write_bytes(before)
+    assert "0 damaged" in run(out, tmp_path / "store", "--strict")
+    assert bad() == []
+    assert spark.read.parquet(str(out / "_corrupt")).count() == 0
+
+
+def test_place_when_another_record_stands_there_now_then_the_old_one_is_not_kept(
+    spark: SparkSession,
+) -> None:
+    """A log was cut and written anew, and what was written has rotted: what was cut is no better."""
+    day = datetime(2026, 3, 1, tzinfo=UTC)
+    schema = (
+        "queueId int, queueOffset bigint, physicalOffset bigint, size int, storeTimestamp timestamp,"
+        " storeHost string, bornTimestamp timestamp, bodyCrc int"
+    )
+    old = [
+        (0, 1, 100, 50, day, "h", day, 7),
+        (0, 2, 150, 50, day, "h", day, 8),
+        (0, 3, 200, 50, day, "h", day, 9),
+    ]
+    hurt = [old[0], (1, 2, 150, 50, day, "h", day, 8)]
+    frames = [spark.createDataFrame(one, schema) for one in (old, hurt)]
+    found = without_replaced(*frames).select("physicalOffset").collect()
+    assert sorted(row.physicalOffset for row in found) == [100, 200]

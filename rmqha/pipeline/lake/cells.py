@@ -53,6 +53,8 @@ _BODY_AT = SCHEMA.names.index(_BODY) - 1
 """Its place among a file's columns; the topic before it is none of them."""
 _OF_SET = ("cluster", "brokerName")
 _OF_DAMAGE = ("replica", "physicalOffset", "size", "_corrupt")
+ROTTEN = "its body is not the one that its checksum was made of"
+"""Why a record counts as damaged that is there as a row."""
 MANIFEST = pa.schema(
     [
         ("topic", pa.string()),
@@ -67,7 +69,7 @@ MANIFEST = pa.schema(
         ("_corrupt", pa.string()),
     ]
 )
-"""What a task tells: a row each file with its messages, and a row each damaged range."""
+"""What a task tells: a row each file with its messages, and a row each damaged range or body."""
 
 
 class CellWork(Struct, frozen=True):
@@ -128,6 +130,7 @@ def write_cell(work: CellWork, cell: int, held_bytes: int = HELD_BYTES) -> pa.Re
             if bodies is None:
                 damage += _damage(batch, work.end)
                 continue
+            damage += _rotten(batch)
             held.add(batch, bodies)
             if held.log_bytes >= held_bytes or held.span >= SPAN_PER_BATCH:
                 files.add(held)
@@ -153,6 +156,12 @@ def _damage(batch: pa.RecordBatch, end: int) -> Iterator[dict[str, object]]:
     """Ranges that begin before the end that was seen."""
     found = batch.select(_OF_DAMAGE).to_pylist()
     return (one for one in found if one["physicalOffset"] < end)
+
+
+def _rotten(batch: pa.RecordBatch) -> list[dict[str, object]]:
+    """Whole records whose bodies are not what was sent: a lake may have them from better days."""
+    found = batch.filter(pc.invert(batch.column("crcOk"))).select(_OF_DAMAGE[:-1])
+    return [one | {_OF_DAMAGE[-1]: ROTTEN} for one in found.to_pylist()]
 
 
 class Held:

@@ -95,6 +95,20 @@ def keys(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     return spark.read.schema(_KEYS).parquet(*map(literal, paths))
 
 
+def rotten(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Rows of files whose bodies are not the ones that their checksums were made of."""
+    schema = f"{_KEYS}, replica string, crcOk boolean"
+    return spark.read.schema(schema).parquet(*map(literal, paths)).where("NOT crcOk")
+
+
+def without_replaced(rows: DataFrame, others: DataFrame) -> DataFrame:
+    """Rows at whose place none of the others is, or the same record: what was cut is not kept."""
+    places = others.select("physicalOffset").distinct()
+    elsewhere = rows.join(places, "physicalOffset", "left_anti")
+    same = rows.join(others.select(*IDENTITY), list(IDENTITY), "left_semi")
+    return elsewhere.unionByName(same)
+
+
 def count(spark: SparkSession, paths: Sequence[str]) -> int:
     """How many rows files have; only their ends are read."""
     return keys(spark, paths).count() if paths else 0

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from rmqha.base.invariants import invariant
 from rmqha.pipeline.lake import rows as lake_rows
-from rmqha.pipeline.lake.cells import MANIFEST, CellWork, write_cell
+from rmqha.pipeline.lake.cells import MANIFEST, ROTTEN, CellWork, write_cell
 from rmqha.pipeline.lake.files import LakeFiles
 from rmqha.pipeline.lake.layout import Place, topic_folder
 from rmqha.pipeline.lake.parquet_out import CODEC
@@ -44,7 +44,7 @@ class Staged(Struct, frozen=True):
         files: paths below the lake, by what they hold.
         messages, log_bytes: of each file.
         days: topic and day of each file.
-        damage: ranges of the log without records.
+        damage: ranges of the log without records, and records with rotten bodies.
     """
 
     files: dict[Place, str]
@@ -52,6 +52,11 @@ class Staged(Struct, frozen=True):
     log_bytes: dict[Place, int]
     days: dict[Place, Day]
     damage: list[Damage]
+
+    @property
+    def has_rotten(self) -> bool:
+        """Whether some of the rows have bodies that nobody sent."""
+        return any(reason == ROTTEN for *_, reason in self.damage)
 
     def sums(self, places: Iterable[Place]) -> dict[Day, tuple[int, int]]:
         """Messages and their bytes in the log by topic and day, of some files."""
@@ -143,6 +148,9 @@ def stage_by_spark(
         done.files[at], done.days[at] = found[at], (topic, day)
         done.messages[at], done.log_bytes[at] = messages, size
     done.damage.extend(damage)
+    if paths:
+        hurt = lake_rows.rotten(spark, paths).select("replica", "physicalOffset", "size")
+        done.damage.extend((*row, ROTTEN) for row in hurt.collect())
     return done
 
 

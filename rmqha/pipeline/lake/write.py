@@ -63,7 +63,7 @@ class SetExported(Struct, frozen=True):
         days: (topic, day, messages, bytes in the log) of what was written, ascending.
         replaced: rows that the lake had of the ranges that were read.
         kept: rows of the set that the lake had and still has, of the topics that were asked for.
-        damaged: damaged ranges of the log.
+        damaged: damaged ranges of the log, and messages with rotten bodies.
     """
 
     name: SetName
@@ -162,7 +162,10 @@ class Exporter:
             spans = spans_read(self._replica.files, self._end, gaps)
             listed = self._list(topics)
             before = listed.own
-            touched = {at: one for at, one in before.items() if self._reach(at, spans).any}
+            touched = {
+                at: one for at, one in before.items()
+                if at in new.files or self._reach(at, spans).any
+            }  # fmt: skip
             self._refuse_another_log(touched, new.files, spans)
             self._refuse_another_name(listed, new.files)
             merged = self._merge(touched, listed.earlier, new, spans)
@@ -273,16 +276,22 @@ class Exporter:
         spans: Sequence[Span],
     ) -> Merged:
         """Add to what was read what stays beside it, and leave out what stands elsewhere."""
-        carried, stay, carried_count = self._carried(touched, spans)
+        rotten = self._rotten(new)
+        carried, stay, carried_count = self._carried(touched, spans, rotten)
         staged = new.files
         mixed = {at for at in staged if at.folder in earlier or at in stay}
         files = {at: path for at, path in staged.items() if at not in mixed}
-        fresh = None
+        fresh, in_lake = None, 0
         if mixed:
             fresh = self._staged([staged[at] for at in sorted(mixed)])
             others = sorted({path for at in mixed for path in earlier.get(at.folder, ())})
             if others:
                 fresh = lake_rows.without(fresh, lake_rows.keys(self._spark, others))
+            if rotten is not None and carried is not None:
+                # What the lake has of these is as good or better.
+                kept = carried.select(*lake_rows.IDENTITY)
+                fresh = lake_rows.without(fresh, kept)
+                in_lake = rotten.join(kept, list(lake_rows.IDENTITY), "left_semi").count()
         counts: Counter[tuple[str, str]] = Counter()
         sizes: Counter[tuple[str, str]] = Counter()
         for part in (new.sums(files), {} if fresh is None else lake_rows.days(fresh)):
@@ -294,12 +303,18 @@ class Exporter:
             rows = both[0] if len(both) == 1 else both[0].unionByName(both[1], True)
             rows = rows.repartition(len(mixed | stay), *lake_rows.FOLDERS)
             files = files | write_by_spark(rows, self._files, f"{self._work}/merged")
-        elsewhere = sum(new.messages.values()) - sum(counts.values())
+        elsewhere = sum(new.messages.values()) - sum(counts.values()) - in_lake
         days = tuple((*day, counts[day], sizes[day]) for day in sorted(counts))
         return Merged(files, days, carried_count, elsewhere)
 
+    def _rotten(self, new: Staged) -> DataFrame | None:
+        """Rows that were read with bodies that nobody sent; None for none."""
+        if not new.has_rotten:
+            return None
+        return lake_rows.rotten(self._spark, [self._path(one) for one in new.files.values()])
+
     def _carried(
-        self, touched: dict[Place, Found], spans: Sequence[Span]
+        self, touched: dict[Place, Found], spans: Sequence[Span], rotten: DataFrame | None
     ) -> tuple[DataFrame | None, set[Place], int]:
         """Rows of files that are read in part, at places that were not: where, and how many."""
         partly = [one.path for at, one in touched.items() if not self._reach(at, spans).all]
@@ -308,6 +323,8 @@ class Exporter:
         paths = [self._path(one) for one in partly]
         rows = lake_rows.read_files(self._spark, self._files.root, paths)
         rest = lake_rows.outside(self._spark, rows, spans)
+        if rotten is not None:
+            rest = lake_rows.without_replaced(rest, rotten)
         rest = lake_rows.in_cells(rest, self._cell_bytes)
         folders = {
             (topic_of(at.folder), at.folder.rpartition("day=")[2]): at.folder for at in touched
