@@ -84,6 +84,30 @@ def test_acknowledgement_when_nothing_is_known_then_no_message_is_skipped() -> N
     assert table.acknowledge(KEY, 7, POP_MS, None) == AckOutcome(None)
 
 
+def test_queue_when_the_group_has_passed_what_was_in_flight_then_it_is_open() -> None:
+    """Another master has seen the acknowledgements: the offset tells of them, and nothing else does."""
+    table = table_of(5, 7, 9)
+    assert table.change(KEY, 9, POP_MS, END_MS + 1)
+    assert table.change(KEY, 7, POP_MS, END_MS + 2)
+    assert [table.blocked_until(KEY, kept=kept) for kept in (None, 5, 7, 8, 9, 10)] == [
+        END_MS + 2, END_MS + 2, END_MS + 2, END_MS + 1, END_MS + 1, 0,
+    ]  # fmt: skip
+
+
+def test_acknowledgement_when_the_group_is_farther_then_its_offset_never_goes_back() -> None:
+    """What was in flight before another master had its turn is partly done."""
+    table = table_of(5, 6, 7, 8)
+    assert table.acknowledge(KEY, 8, POP_MS, 7) == AckOutcome(7)
+    assert table.acknowledge(KEY, 7, POP_MS, 7) == AckOutcome(9)
+
+
+def test_acknowledgement_when_all_that_is_known_is_passed_then_it_counts_as_without_it() -> None:
+    """Another master has handed the message out, whose time this table does not know."""
+    table = table_of(5, 6)
+    assert table.acknowledge(KEY, 8, POP_MS + 1, 7) == AckOutcome(None)
+    assert table.acknowledge(KEY, 7, POP_MS + 1, 7) == AckOutcome(8)
+
+
 def test_table_when_full_then_newcomers_have_no_room_until_it_is_cleaned() -> None:
     """popOrderQueuesMax; queues that are gone or idle for a day make room."""
     table = table_of(5, queues_max=1)

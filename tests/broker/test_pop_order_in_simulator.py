@@ -227,6 +227,39 @@ def test_order_when_another_replica_takes_over_then_nothing_is_skipped() -> None
         assert seen[-5:] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.costly
+def test_order_when_a_replica_reigns_again_then_what_is_done_blocks_nothing() -> None:
+    """Its own record said that a message was in flight, which was acknowledged at another master."""
+    with ReplicaCluster(seed=4, replicas=2) as cluster:
+        cluster.boot_all()
+        cluster.until(cluster.in_sync, "SyncStateSet")
+        send(cluster, 2)
+
+        def change_masters() -> None:
+            old = cluster.master()
+            assert old is not None
+            cluster.run_for(8_000)  # what is in flight is written
+            cluster.kill(cluster.host_of(old))
+            cluster.until(lambda: cluster.master() not in (None, old), "new master")
+            cluster.boot(cluster.host_of(old))
+            cluster.until(cluster.in_sync, "SyncStateSet")
+
+        assert offsets(ordered(cluster, 1, invisibleTime=120_000)[1]) == [0]
+        first = cluster.master()
+        assert first is not None
+        change_masters()
+        for offset in (0, 1):
+            (one,) = ordered(cluster, 1, invisibleTime=120_000)[1]
+            assert one.offset == offset
+            assert ack(cluster, one) == 0
+        change_masters()
+        again = cluster.master()
+        assert again is not None
+        assert cluster.host_of(again) == cluster.host_of(first)
+        cluster.loop.call_later(1.0, cluster.send_without_waiting, 1)
+        assert offsets(ordered(cluster, 1, pollTime=15_000)[1]) == [2], "a held pop is served, too"
+
+
 def test_reset_when_an_operator_moves_the_group_then_nothing_blocks(
     cluster: ReplicaCluster,
 ) -> None:

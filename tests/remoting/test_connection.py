@@ -385,3 +385,47 @@ async def test_oneway_requests_reach_the_handler_marked() -> None:
         writer.write(encode(RemotingCommand(1005, opaque=2)))
         assert [2] == [answer.opaque for answer in await read_answers(reader, 1)]
         writer.close()
+
+
+async def connected(under_test: Pair) -> tuple[asyncio.StreamWriter, Connection]:
+    """A client's end and the server's end of one connection."""
+    reader, writer = await raw(under_test)
+    writer.write(encode(RemotingCommand(1005)))
+    await read_answers(reader, 1)
+    (connection,) = under_test.server.connections
+    return writer, connection
+
+
+async def test_listeners_when_the_peer_reads_again_then_each_is_told_once() -> None:
+    """Whoever passed a full connection over looks at it again, and asks anew where it is full again."""
+    told: list[str] = []
+    async with pair() as under_test:
+        writer, connection = await connected(under_test)
+        connection.pause_writing()
+
+        def again(_: Connection) -> None:
+            told.append("again")
+            connection.pause_writing()
+            connection.when_writable(again)
+
+        connection.when_writable(lambda one: told.append(one.peer))
+        connection.when_writable(again)
+        connection.resume_writing()
+        assert told == [connection.peer, "again"]
+        connection.resume_writing()
+        assert told == [connection.peer, "again", "again"]
+        writer.close()
+
+
+async def test_listeners_when_the_connection_ends_then_none_is_told_or_kept() -> None:
+    """A request that was put off would keep its connection in memory, and be answered into nothing."""
+    told: list[Connection] = []
+    async with pair() as under_test:
+        writer, connection = await connected(under_test)
+        connection.pause_writing()
+        connection.when_writable(told.append)
+        connection.abort()
+        await under_test.handler.closes.get()
+        connection.resume_writing()
+        assert told == []
+        writer.close()

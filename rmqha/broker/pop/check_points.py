@@ -18,6 +18,7 @@ from msgspec import Struct, field
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.json_members import json_array, number, read_object, text
+from rmqha.broker.pop.bit_sets import ACKED_MAX
 from rmqha.broker.pop.request import COUNT_MAX
 from rmqha.broker.topics.topic_table import QUEUES_MAX
 from rmqha.remoting import fastjson
@@ -38,9 +39,6 @@ REVIVE_DELAY_MS = 2 * ACK_INTERVAL_MS
 AHEAD_MAX_MS = 60_000
 """The timers bring a check point a second before it is over: one that claims to be over later than
 this after it was stored is taken up then."""
-
-ACKED_MAX = 1_024
-"""Offsets of one acknowledgement; more than a check point has are of no use."""
 
 _CHECK_POINT, _ACK, _BATCH_ACK = "ck", "ack", "bAck"
 

@@ -25,7 +25,7 @@ class HeldPops(Generic[AskedT]):
     def __init__(self, held_max: int, same_max: int) -> None:
         self._held: HeldPulls[AskedT] = HeldPulls(held_max)
         self._same_max = same_max
-        self._queues_of: dict[Key, tuple[Key, ...]] = {}
+        self._queues_of: dict[Key, dict[Key, None]] = {}
         self._askers_of: dict[Key, dict[Key, None]] = {}
 
     def __len__(self) -> int:
@@ -54,11 +54,12 @@ class HeldPops(Generic[AskedT]):
     ) -> list[Key]:
         """Keep a pop; returns the queues that nobody waited for before."""
         self._held.hold(connection, key, asked, 0, until_ms)
-        known = self._queues_of.get(key, ())
-        new = [queue for queue in dict.fromkeys(queues) if queue not in known]
-        self._queues_of[key] = (*known, *new)
+        known = self._queues_of.setdefault(key, {})
         found = []
-        for queue in new:
+        for queue in queues:
+            if queue in known:
+                continue  # mostly: others have asked the same
+            known[queue] = None
             if queue not in self._askers_of:
                 found.append(queue)
             self._askers_of.setdefault(queue, {})[key] = None

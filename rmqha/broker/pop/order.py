@@ -48,25 +48,27 @@ class InFlight(Struct):
     times: dict[int, int] = field(default_factory=dict)
     handed_ms: int = 0
 
-    @property
-    def next_offset(self) -> int:
-        """The first message that is not acknowledged; behind the last when all are."""
-        for at, offset in enumerate(self.offsets):
-            if not self.acked >> at & 1:
-                return offset
-        return self.offsets[-1] + 1
+    def left(self, kept: int | None) -> list[int]:
+        """What is not acknowledged.
 
-    @property
-    def until_ms(self) -> int:
+        Args:
+            kept: the group's offset, or None; another master, which had its turn since, may have
+                been told of everything before it.
+        """
+        return [
+            offset
+            for at, offset in enumerate(self.offsets)
+            if not self.acked >> at & 1 and (kept is None or offset >= kept)
+        ]
+
+    def next_offset(self, kept: int | None) -> int:
+        """The first message that is not acknowledged; behind the last when all are."""
+        return next(iter(self.left(kept)), self.offsets[-1] + 1)
+
+    def until_ms(self, kept: int | None) -> int:
         """When nothing is in flight any more; 0 when all is acknowledged."""
-        return max(
-            (
-                self.visible_ms.get(offset, self.pop_ms + self.invisible_ms)
-                for at, offset in enumerate(self.offsets)
-                if not self.acked >> at & 1
-            ),
-            default=0,
-        )
+        ends = self.pop_ms + self.invisible_ms
+        return max((self.visible_ms.get(offset, ends) for offset in self.left(kept)), default=0)
 
     def members(self) -> dict[str, Any]:
         """The JSON members, under Java's names; offsets are the first one and distances from it."""
@@ -146,12 +148,18 @@ class OrderTable:
         """Whether this queue's messages could be remembered."""
         return key in self._table or len(self._table) < self._max
 
-    def blocked_until(self, key: Key, attempt_id: str | None = None) -> int:
-        """Up to when a pop gets nothing of a queue; a time that is over, or 0, lets it in."""
+    def blocked_until(
+        self, key: Key, attempt_id: str | None = None, *, kept: int | None = None
+    ) -> int:
+        """Up to when a pop gets nothing of a queue; a time that is over, or 0, lets it in.
+
+        Args:
+            kept: the group's offset.
+        """
         known = self._table.get(key)
         if known is None or (attempt_id is not None and attempt_id == known.attempt_id):
             return 0
-        return known.until_ms
+        return known.until_ms(kept)
 
     def handed(
         self,
@@ -189,14 +197,14 @@ class OrderTable:
         if kept is not None and offset < kept:
             return AckOutcome(None)
         known = self._table.get(key)
-        if known is None:
+        if known is None or (kept is not None and known.offsets[-1] < kept):
             return AckOutcome(offset + 1 if offset == kept else None)
         if pop_ms != known.pop_ms:
             return AckOutcome(None)
         if offset not in known.offsets:
             return AckOutcome(None, illegal=True)
         known.acked |= 1 << known.offsets.index(offset)
-        return AckOutcome(known.next_offset)
+        return AckOutcome(known.next_offset(kept))
 
     def change(self, key: Key, offset: int, pop_ms: int, visible_ms: int) -> bool:
         """A client wants a message at another time; False when it is not in flight any more."""

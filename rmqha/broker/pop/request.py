@@ -10,8 +10,6 @@ to 5.5.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +17,7 @@ from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.json_members import json_array, json_object, number, read_object, text
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups.consumers import TAG, Subscription, subscription
+from rmqha.broker.pop.bit_sets import bits_of, check_size
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codes import ResponseCode
@@ -287,12 +286,16 @@ def parse_batch(body: bytes) -> tuple[str, list[BatchAck]]:
     entries = json_array(members.get("acks"), "acks")
     if len(entries) > _ACKS_MAX:
         raise RemoteProtocolError(f"more than {_ACKS_MAX} acknowledgements at once")
-    return text(members, "brokerName", ""), [_batch_ack(entry) for entry in entries]
+    acks = [json_object(entry, "an acknowledgement") for entry in entries]
+    check_size([_bit_set(one) for one in acks])
+    return text(members, "brokerName", ""), [_batch_ack(one) for one in acks]
 
 
-def _batch_ack(value: object) -> BatchAck:
-    members = json_object(value, "an acknowledgement")
+def _bit_set(members: Mapping[str, Any]) -> object:
+    return members.get("b", members.get("bitSet"))
 
+
+def _batch_ack(members: Mapping[str, Any]) -> BatchAck:
     def count(short: str, long: str) -> int:
         return number(members, short if short in members else long, 0)
 
@@ -301,26 +304,12 @@ def _batch_ack(value: object) -> BatchAck:
 
     group, start = name("c", "consumerGroup"), count("so", "startOffset")
     topic = real_topic(name("t", "topic"), group, name("r", "retry") or _NORMAL)
-    bits = _bits(members.get("b", members.get("bitSet")))
+    bits = bits_of(_bit_set(members))
     return BatchAck(
         group, topic, count("q", "queueId"), start, count("pt", "popTime"),
         count("it", "invisibleTime"), count("rq", "reviveQueueId"),
         tuple(start + bit for bit in bits),
     )  # fmt: skip
-
-
-def _bits(value: object) -> list[int]:
-    """The set bits: the bytes of a Java BitSet in Base64, or as numbers."""
-    try:
-        if isinstance(value, str):
-            data = base64.b64decode(value, validate=True)
-        else:
-            data = bytes(one & 0xFF for one in json_array(value, "bitSet"))
-    except (binascii.Error, TypeError, ValueError) as error:
-        raise RemoteProtocolError("bitSet is neither Base64 nor bytes") from error
-    if len(data) > COUNT_MAX:
-        raise RemoteProtocolError(f"a bitSet of {len(data)} bytes")
-    return [8 * at + bit for at, byte in enumerate(data) for bit in range(8) if byte >> bit & 1]
 
 
 # -- answers ---------------------------------------------------------------------------------------

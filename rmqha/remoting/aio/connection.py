@@ -103,6 +103,7 @@ class Connection(asyncio.Protocol):
         self._corked = False
         self._flush_scheduled = False
         self._paused = False
+        self._when_writable: list[Callable[[Connection], None]] = []
         self._turns = turns
         self._room = room
         self._held_bytes = 0
@@ -300,6 +301,16 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._count_held()
         self._choose_reading()
+        told, self._when_writable = self._when_writable, []
+        for one in told:
+            one(self)
+
+    def when_writable(self, told: Callable[[Connection], None]) -> None:
+        """Tell once when the peer has read what it was sent; for who has seen ``is_write_paused``.
+
+        Nobody is told of a connection that ends before.
+        """
+        self._when_writable.append(told)
 
     def be_read_always(self) -> None:
         """Never wait for a turn: others depend on what this peer says."""
@@ -343,6 +354,7 @@ class Connection(asyncio.Protocol):
         self._out_bytes = 0
         if self._room is not None and self._held_bytes:
             self._room.hold(self, 0)
+        self._when_writable.clear()
         self._left.clear()  # a peer that leaves in order is read, and so handled, to its end before
         self._on_closed(self, self._close_error or exc)
 

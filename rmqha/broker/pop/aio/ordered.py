@@ -53,12 +53,19 @@ class OrderedPops:
         Raises:
             MessageIllegal: what it would get could not be remembered.
         """
-        if self.table.blocked_until(key, pop.attempt_id) > self._broker.clock.wall_ms():
+        if self._blocked_until(key, pop.attempt_id) > self._broker.clock.wall_ms():
             self._watch(key)
             return True
         if not self.table.has_room(key) and not self._clean():
             raise MessageIllegal(f"popOrderQueuesMax={self._queues_max} queues are popped in order")
         return False
+
+    def _blocked_until(self, key: Key, attempt_id: str | None = None) -> int:
+        return self.table.blocked_until(key, attempt_id, kept=self._kept(key))
+
+    def _kept(self, key: Key) -> int | None:
+        topic, group, queue_id = key
+        return self._broker.offsets.table.query(group, topic, queue_id)
 
     def handed(self, key: Key, pop: PopRequest, pop_ms: int, offsets: Sequence[int]) -> str:
         """Messages go out; their part of ``orderCountInfo``."""
@@ -77,9 +84,7 @@ class OrderedPops:
         """A message is done; the group's offset follows."""
         topic, group, queue_id = key
         offsets, wall_ms = self._broker.offsets, self._broker.clock.wall_ms()
-        acked = self.table.acknowledge(
-            key, offset, pop_ms, offsets.table.query(group, topic, queue_id)
-        )
+        acked = self.table.acknowledge(key, offset, pop_ms, self._kept(key))
         if acked.next_offset is not None:
             if offsets.table.commit(group, topic, queue_id, acked.next_offset, wall_ms):
                 offsets.changed()
@@ -89,7 +94,7 @@ class OrderedPops:
     def change(self, ack: AckRequest) -> int | None:
         """Another invisible time; when the message is visible again, None if it is done."""
         key = (ack.topic, ack.consumer_group, ack.queue_id)
-        kept = self._broker.offsets.table.query(ack.consumer_group, ack.topic, ack.queue_id)
+        kept = self._kept(key)
         if kept is not None and ack.offset < kept:
             return None
         visible_ms = self._broker.clock.wall_ms() + ack.invisible_ms
@@ -110,7 +115,7 @@ class OrderedPops:
             timer.cancel()
         clock = self._broker.clock
         # Never from within: whoever changed something is not done with it yet.
-        left_ms = max(0, self.table.blocked_until(key) - clock.wall_ms())
+        left_ms = max(0, self._blocked_until(key) - clock.wall_ms())
         self._timers[key] = clock.call_later(left_ms, lambda: self._free(key))
 
     def _free(self, key: Key) -> None:

@@ -151,6 +151,8 @@ class PopProcessor:
     async def _serve_cold(self, asked: Asked, cold: Cold) -> None:
         """Serve once what was found is in memory; looking into it would wait for the disk."""
         await self._pulling.fetch(cold.found)
+        if asked.connection.is_closing:
+            return  # what its client took now would be with nobody until its time is over
         refusal = self._refusal()
         if refusal is not None:
             answer_refusal(asked, refusal)

@@ -19,6 +19,7 @@ from rmqha.broker.pop.aio.pop_answers import (
 from rmqha.broker.pop.held import HeldPops
 from rmqha.broker.pop.request import PopRequest
 from rmqha.broker.pull.aio.ports import Broker
+from rmqha.broker.pull.aio.waiting_pulls import PutOff
 from rmqha.broker.pull.held import Held, Key
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
@@ -55,6 +56,7 @@ class WaitingPops:
         self._told = self.arrived
         self._timer = EarliestTimer(broker.clock, self._tick)
         self._to_look_at: Backlog[Held[Asked]] = Backlog(self._look_if_worth_it, POPS_A_TURN)
+        self._put_off: PutOff[Asked] = PutOff(self._to_look_at.add)
         self._to_answer: Backlog[Held[Asked]] = Backlog(self._answer_now, POPS_A_TURN)
         # What was asked in vain since a queue grew last.
         self._vain: set[Question] = set()
@@ -74,6 +76,7 @@ class WaitingPops:
 
     def closed(self, connection: Connection) -> None:
         """A connection has ended."""
+        self._put_off.closed(connection)
         for key in self._held.closed(connection.id):
             self._broker.arrivals.unwatch(key, self._told)
 
@@ -84,6 +87,8 @@ class WaitingPops:
     def hold(self, asked: Asked, queues: Iterable[tuple[str, int]]) -> None:
         """Keep a pop until any of these queues has something; answer it if it may not wait."""
         pop, clock = asked.pop, self._broker.clock
+        if asked.connection.is_closing:
+            return  # it may have ended already, and nobody would take the pop away
         key = _held_key(pop)
         is_over = asked.until_ms <= clock.now_ms()
         if is_over or self._held.is_full(key):
@@ -108,7 +113,8 @@ class WaitingPops:
         """Not where one that asks for the same has just found nothing: of a thousand that wait, one
         message serves one."""
         asked = held.asked
-        if not self._held.is_held(held) or asked.connection.is_write_paused:
+        # One that is put off has not looked, and has found out nothing for others.
+        if not self._held.is_held(held) or self._put_off.is_full(asked.connection, held):
             return
         question = (asked.pop, asked.tells, asked.wanted)
         if question in self._vain or self._refusal() is not None:
@@ -118,7 +124,8 @@ class WaitingPops:
 
     def _look(self, held: Held[Asked]) -> bool:
         try:
-            served = self._serve(held.asked)
+            # Messages for who is leaving would be with nobody until their time is over.
+            served = held.asked.connection.is_closing or self._serve(held.asked)
         except FAILURES as error:
             served = True
             answer_failure(held.asked, error)
@@ -144,6 +151,7 @@ class WaitingPops:
         answer_nothing(asked, code, self._broker.clock.wall_ms())
 
     def _drop(self, held: Held[Asked]) -> None:
+        self._put_off.drop(held)
         for key in self._held.drop(held):
             self._broker.arrivals.unwatch(key, self._told)
 

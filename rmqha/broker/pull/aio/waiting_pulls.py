@@ -5,13 +5,15 @@ Which of them a queue concerns is known by ``broker/pull/held.py``.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Generic, Protocol
 
+from rmqha.base.ids import ConnectionId
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.pull.aio.asked import Asked
 from rmqha.broker.pull.aio.logical_pulls import Place
 from rmqha.broker.pull.aio.ports import Broker
-from rmqha.broker.pull.held import Held, HeldPulls, Key
+from rmqha.broker.pull.held import AskedT, Held, HeldPulls, Key
 from rmqha.broker.pull.request import PullRequest, shortened, status_code
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
@@ -23,6 +25,47 @@ from rmqha.store.aio.pulling import Pulled
 
 PULLS_A_TURN = 32
 """Of those that wait: looked at, or answered, before the loop looks at everybody else."""
+
+FLUSHED_BYTES = 64 * 1024
+"""With so much unsent the kernel is asked first whether a connection is full."""
+
+
+class PutOff(Generic[AskedT]):
+    """Requests that wait and were passed over, since their consumer had left earlier answers unread.
+
+    Args:
+        look_at: told those of a connection once it is not full any more.
+    """
+
+    def __init__(self, look_at: Callable[[Iterable[Held[AskedT]]], None]) -> None:
+        self._look_at = look_at
+        self._of: dict[ConnectionId, dict[int, Held[AskedT]]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._of.values()))
+
+    def is_full(self, connection: Connection, held: Held[AskedT]) -> bool:
+        """Whether a request has to wait for its consumer to read; then it is looked at after that."""
+        if connection.unsent_bytes >= FLUSHED_BYTES:
+            connection.flush()
+        if not connection.is_write_paused:
+            return False
+        if connection.id not in self._of:
+            self._of[connection.id] = {}
+            connection.when_writable(self._resumed)
+        self._of[connection.id][held.number] = held
+        return True
+
+    def drop(self, held: Held[AskedT]) -> None:
+        """A request waits no more."""
+        self._of.get(held.connection, {}).pop(held.number, None)
+
+    def closed(self, connection: Connection) -> None:
+        """A connection has ended."""
+        self._of.pop(connection.id, None)
+
+    def _resumed(self, connection: Connection) -> None:
+        self._look_at(self._of.pop(connection.id, {}).values())
 
 
 class Serving(Protocol):
@@ -54,6 +97,7 @@ class WaitingPulls:
         # A queue may be waited for by thousands, and all of them may be over in the same moment.
         self._to_look_at: Backlog[Held[Asked]] = Backlog(self._look, PULLS_A_TURN)
         self._to_answer: Backlog[Held[Asked]] = Backlog(self._answer_now, PULLS_A_TURN)
+        self._put_off: PutOff[Asked] = PutOff(self._to_look_at.add)
         self._to_ask_again: Backlog[Held[Asked]] = Backlog(self._ask_again, PULLS_A_TURN)
         broker.mappings.on_changed.append(self._remapped)
 
@@ -68,6 +112,7 @@ class WaitingPulls:
 
     def closed(self, connection: Connection) -> None:
         """A connection has ended: what it waited for is for nobody."""
+        self._put_off.closed(connection)
         for key in self._held.closed(connection.id):
             if not self._held.waits_for(key):
                 self._broker.arrivals.unwatch(key, self._told)
@@ -113,6 +158,8 @@ class WaitingPulls:
         limit_ms = pull.suspend_timeout_ms if is_long else config.integer("shortPollingTimeMills")
         if not pull.may_suspend or limit_ms <= 0:
             return False
+        if asked.connection.is_closing:
+            return True  # it may have ended already, and nobody would take the pull away
         if self._held.is_full:
             remark = f"{len(self._held)} pulls wait already, heldPullsMax"
             if not asked.request.is_oneway:
@@ -129,6 +176,7 @@ class WaitingPulls:
 
     def _drop(self, held: Held[Asked]) -> None:
         self._held.drop(held)
+        self._put_off.drop(held)
         if not self._held.waits_for(held.key):
             self._broker.arrivals.unwatch(held.key, self._told)
 
@@ -138,8 +186,8 @@ class WaitingPulls:
 
     def _look(self, held: Held[Asked]) -> None:
         """Answer if there is something wanted; else remember how far nothing was."""
-        if not self._held.is_held(held) or held.asked.connection.is_write_paused:
-            return  # a consumer that leaves earlier answers unread gets its messages when it reads
+        if not self._held.is_held(held) or self._put_off.is_full(held.asked.connection, held):
+            return
         if self._serving.refusal() is not None:
             self._answer_now(held)
             return
