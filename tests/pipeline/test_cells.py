@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from rmqha.pipeline.commitlog import batches
 from rmqha.pipeline.commitlog.arrow_reader import read
@@ -15,7 +16,7 @@ from rmqha.pipeline.commitlog.columns import SCHEMA
 from rmqha.pipeline.commitlog.compare import log_end
 from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.pipeline.lake import cells
-from rmqha.pipeline.lake.cells import CellWork, write_cell
+from rmqha.pipeline.lake.cells import CellWork, _damage, write_cell
 from rmqha.pipeline.lake.layout import SetName, topic_folder
 from rmqha.pipeline.lake.parquet_out import CODEC
 from tests.pipeline.stores import messages, written
@@ -276,3 +277,29 @@ def test_groups_when_large_then_written_as_they_come(tmp_path: Path) -> None:
     assert max(file.num_row_groups for file in files) > 1
     for file, one in zip(files, told, strict=True):
         assert file.metadata.num_rows == one["messages"]
+
+
+async def test_damage_when_it_begins_at_the_end_that_was_seen_then_it_is_not_told(
+    tmp_path: Path,
+) -> None:
+    """It came later, and belongs to the next run."""
+    rows = [
+        {"replica": "a", "physicalOffset": at, "size": 1, "_corrupt": "x"} for at in (9, 10, 11)
+    ]
+    batch = pa.RecordBatch.from_pylist(rows)
+    assert [one["physicalOffset"] for one in _damage(batch, 10)] == [9]
+
+
+async def test_cell_when_a_file_before_a_hole_is_empty_then_somebody_reads_it(
+    tmp_path: Path,
+) -> None:
+    """Who reads it tells the hole."""
+    await written(tmp_path / "store", messages(90))
+    work = work_on(tmp_path / "store", tmp_path / "out", cell_bytes=FILE_BYTES)
+    first, second, *rest = work.replica.files
+    hurt = replace(
+        work, replica=replace(work.replica, files=(first, replace(second, size=0), *rest))
+    )
+    assert hurt.cells == work.cells
+    part = hurt.parts(second.base)[-1]
+    assert (part.start, part.stop, part.missing) == (0, 0, FILE_BYTES)

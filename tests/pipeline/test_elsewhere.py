@@ -200,3 +200,16 @@ async def test_jobs_when_stores_are_in_an_object_store_then_as_here(
     found = audit.run(spark, [f"s3={url}", f"here={here}"])
     assert [one.physical_offset for one in found.differences] == [records[90].physical_offset]
     assert open_store(f"s3={url}").name == "s3"
+
+
+@pytest.mark.costly
+def test_file_when_it_is_there_both_packed_and_plain_then_the_plain_one_counts(
+    store: tuple[Path, list[Record]],
+) -> None:
+    """A job that packs old files was ended midway: the archive is cut, and the file is whole."""
+    here, _ = store
+    before = rows(here)
+    for path in sorted((here / "commitlog").iterdir())[:2]:
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes())[:100])
+    assert rows(here).equals(before)
+    assert open_replica(str(here)).foreign == ()

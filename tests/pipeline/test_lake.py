@@ -132,3 +132,10 @@ def test_set_when_it_is_exported_already_then_said(tmp_path: Path) -> None:
             pass
     with LocalFiles(lake).alone("a@c"):
         pass
+
+
+def test_spans_when_a_gap_reaches_over_two_pieces_of_a_log_then_neither_has_it() -> None:
+    """Damage at a file's end goes on behind a file that is missing."""
+    files = [LogFile("f", 0, 50), LogFile("f", 100, 50)]
+    assert spans_read(files, 150, [(40, 120)]) == [(0, 40), (120, 150)]
+    assert spans_read(files, 150, [(40, 120), (130, 135)]) == [(0, 40), (120, 130), (135, 150)]

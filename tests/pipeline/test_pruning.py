@@ -15,7 +15,7 @@ from rmqha.pipeline.commitlog import batches, pruning
 from rmqha.pipeline.commitlog.batches import Bounds, Wanted
 from rmqha.pipeline.commitlog.pages import mapped
 from rmqha.pipeline.commitlog.pruning import CLOCK_MS, file_times, plan_wanted
-from rmqha.pipeline.commitlog.splits import plan
+from rmqha.pipeline.commitlog.splits import plan, plan_range
 from rmqha.pipeline.commitlog.store_folder import LogFile, StoreFolder, open_replica
 from tests.pipeline.synthetic import SyntheticStore
 from tests.store.harness import BORN_MS
@@ -136,3 +136,50 @@ def test_parts_when_a_log_has_thousands_then_each_is_small() -> None:
     parts = plan(replica)
     assert len(parts) == 8000
     assert max(len(pickle.dumps(part)) for part in parts) < 1000
+
+
+def chosen(store: StoreFolder, low: int, high: int) -> set[tuple[int, int]]:
+    """The parts that are read for a range of offsets: file and first byte."""
+    wanted = Wanted(("physicalOffset",), physical_offset=Bounds(low, high))
+    return {(one.file.base, one.start) for one in plan_wanted(store, wanted, 100_000)}
+
+
+def test_part_when_only_its_first_or_last_byte_is_wanted_then_it_is_read(hourly: Path) -> None:
+    """One byte less loses a row; one more opens a file for nothing."""
+    store = open_replica(str(hourly))
+    parts = plan(store, 100_000)
+    assert len(parts) > 20
+    for part in parts:
+        mine = part.file.base, part.start
+        first, last = part.file.base + part.start, part.file.base + part.stop - 1
+        assert chosen(store, first, first) == {mine}
+        assert chosen(store, last, last) == {mine}
+        assert mine in chosen(store, 0, first)
+        assert mine not in chosen(store, 0, first - 1)
+        assert mine not in chosen(store, last + 1, last + 1_000_000)
+
+
+def test_hole_when_offsets_inside_of_it_are_wanted_then_it_is_told(hourly: Path) -> None:
+    """A file is gone: whoever asks for what it had must not take nothing for an answer."""
+    gone = hourly / "commitlog" / f"{3 * FILE_BYTES:020d}"
+    gone.unlink()
+    inside = 3 * FILE_BYTES + 1000
+    table = read(str(hourly), columns=["physicalOffset", "_corrupt"]).to_table()
+    (hole,) = (one for one in table.to_pylist() if one["_corrupt"] is not None)
+    assert hole["physicalOffset"] == 3 * FILE_BYTES
+    store = open_replica(str(hourly))
+    parts = plan(store, 100_000)
+    (before,) = (one for one in parts if one.missing)
+    assert chosen(store, inside, inside) == {(before.file.base, before.start)}
+
+
+def test_range_when_it_ends_inside_a_file_before_a_hole_then_nothing_is_missing(
+    hourly: Path,
+) -> None:
+    """The hole belongs to whoever reads up to it."""
+    (hourly / "commitlog" / f"{3 * FILE_BYTES:020d}").unlink()
+    store = open_replica(str(hourly))
+    inside = plan_range(store, (0, 3 * FILE_BYTES - 1), 100_000)
+    assert [one.missing for one in inside if one.missing] == []
+    up_to = plan_range(store, (0, 3 * FILE_BYTES), 100_000)
+    assert [one.missing for one in up_to if one.missing] == [FILE_BYTES]
