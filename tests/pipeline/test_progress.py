@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqha.pipeline import read
 from rmqha.pipeline.commitlog.progress import GroupOffset, QueueEnd, group_offsets, queue_ends
 from rmqha.store.consume_queue import FILLER, UNIT
+from tests.pipeline.synthetic import SyntheticStore
 
 UNITS_A_FILE = 10
 
@@ -128,3 +130,24 @@ def test_offsets_when_the_file_is_damaged_then_the_backup_serves(tmp_path: Path)
     assert [one.corrupt is not None for one in offsets(tmp_path)] == [True, True]
     write_offsets(tmp_path, '{"offsetTable": 5}')
     assert "no object" in (offsets(tmp_path)[0].corrupt or "")
+
+
+@pytest.mark.parametrize("units", [300_000, 2_000])
+def test_queue_when_the_log_begins_later_then_at_the_first_message_that_is_there(
+    tmp_path: Path, units: int
+) -> None:
+    """A queue's file stays as long as it has one: what had expired of it was told as none."""
+    store = SyntheticStore(tmp_path, 1 << 20, units)
+    for number in range(20_000):
+        store.add("t", number % 2, bytes(50))
+    store.close()
+    for path in sorted((tmp_path / "commitlog").iterdir())[:2]:
+        path.unlink()
+    table = read(tmp_path, columns=["queueId", "queueOffset"]).to_table().to_pylist()
+    for one in ends(tmp_path):
+        left = [row["queueOffset"] for row in table if row["queueId"] == one.queue_id]
+        assert (one.min_offset, one.end_offset) == (min(left), 10_000)
+    for path in (tmp_path / "commitlog").iterdir():
+        path.unlink()
+    (tmp_path / "commitlog" / f"{1 << 40:020d}").write_bytes(b"")
+    assert {(one.min_offset, one.end_offset) for one in ends(tmp_path)} == {(10_000, 10_000)}

@@ -9,13 +9,15 @@ import pyarrow as pa
 import pytest
 
 from rmqha.base.errors import ConfigInvalid, StoreCorrupted
+from rmqha.pipeline import read
 from rmqha.pipeline.commitlog import splits
 from rmqha.pipeline.commitlog.batches import Bounds, Wanted, read_part
 from rmqha.pipeline.commitlog.columns import SCHEMA
 from rmqha.pipeline.commitlog.splits import plan
-from rmqha.pipeline.commitlog.store_folder import open_replica
+from rmqha.pipeline.commitlog.store_folder import Queues, open_replica
 from rmqha.store.record import Record, check_record, unpack_host
 from tests.pipeline.stores import TOPICS, messages, written
+from tests.pipeline.synthetic import SyntheticStore
 
 FILE_BYTES = 16_384
 
@@ -326,3 +328,30 @@ async def test_batches_when_columns_are_named_then_only_these(tmp_path: Path) ->
     (part,) = plan(open_replica(str(tmp_path)), FILE_BYTES)
     (batch,) = read_part(part, Wanted(columns=names))
     assert batch.schema == pa.schema([SCHEMA.field(name) for name in names])
+
+
+def test_log_when_queues_name_nothing_of_it_then_each_record_is_asked_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each damaged record had the rest of its file looked through for one that a queue names: the topic
+    was deleted, or nothing is dispatched. A thousand of them took hours."""
+    store = SyntheticStore(tmp_path, 1 << 20)
+    records = [store.add("t", 0, bytes(100), dispatched=False) for _ in range(1_000)]
+    store.close()
+    (tmp_path / "consumequeue" / "other" / "0").mkdir(parents=True)
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    hurt = records[50::100]
+    for one in hurt:
+        data[one.at + 4] ^= 0xFF
+    path.write_bytes(data)
+    asked: list[int] = []
+    names = Queues.names
+    monkeypatch.setattr(
+        Queues, "names", lambda self, *place: asked.append(place[3]) or names(self, *place)
+    )
+    table = read(tmp_path, columns=["physicalOffset", "_corrupt"]).to_table().to_pylist()
+    damage = [row["physicalOffset"] for row in table if row["_corrupt"] is not None]
+    assert damage == [one.at for one in hurt]
+    assert len(table) == len(records)
+    assert len(asked) <= len(records)

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from rmqha.base.errors import StoreCorrupted
-from rmqha.pipeline.commitlog.store_folder import CONSUME_QUEUE, NAME_DIGITS
+from rmqha.pipeline.commitlog.store_folder import COMMIT_LOG, CONSUME_QUEUE, NAME_DIGITS
 from rmqha.store.config_files import BACKUP_SUFFIX, decode_config
 from rmqha.store.consume_queue import FILLER_SIZE, UNIT
 
@@ -30,7 +30,7 @@ class QueueEnd(Struct, frozen=True):
 
     Attributes:
         replica: the store's name.
-        min_offset, end_offset: of its first unit, and behind its last one.
+        min_offset, end_offset: of its first unit whose message the log has, and behind its last one.
         corrupt: what is wrong with it; the offsets then are as far as is known.
     """
 
@@ -59,16 +59,25 @@ class GroupOffset(Struct, frozen=True):
 def queue_ends(root: str, replica: str) -> Iterator[QueueEnd]:
     """Every consume queue of a store; foreign files are told."""
     folder = os.path.join(root, CONSUME_QUEUE)
+    begin = _log_begin(root)
     for topic in _entries(folder):
         if not topic.is_dir():
             yield QueueEnd(replica, None, None, None, None, f"{topic.path}: no topic's directory")
             continue
         for queue in _entries(topic.path):
             if queue.is_dir() and _is_queue_id(queue.name):
-                yield _queue_end(queue.path, replica, topic.name, int(queue.name))
+                yield _queue_end(queue.path, replica, topic.name, int(queue.name), begin)
             else:
                 text = f"{queue.path}: no queue's directory"
                 yield QueueEnd(replica, topic.name, None, None, None, text)
+
+
+def _log_begin(root: str) -> int:
+    """The first byte that the log has; 0 where only queues are at hand."""
+    names = (one.name for one in _entries(os.path.join(root, COMMIT_LOG)))
+    return min(
+        (int(one) for one in names if len(one) == NAME_DIGITS and one.isdecimal()), default=0
+    )
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -83,7 +92,7 @@ def _is_queue_id(name: str) -> bool:
     return name.isascii() and name.isdigit() and len(name) <= len(str(1 << 31))
 
 
-def _queue_end(folder: str, replica: str, topic: str, queue_id: int) -> QueueEnd:
+def _queue_end(folder: str, replica: str, topic: str, queue_id: int, begin: int) -> QueueEnd:
     files: list[os.DirEntry[str]] = []
     foreign: list[os.DirEntry[str]] = []
     for entry in _entries(folder):
@@ -93,11 +102,15 @@ def _queue_end(folder: str, replica: str, topic: str, queue_id: int) -> QueueEnd
     corrupt = f"{foreign[0].path}: no file of a queue" if foreign else None
     if not files:
         return QueueEnd(replica, topic, queue_id, 0, 0, corrupt)
-    first, _, _ = _units(files[0].path)
-    low = int(files[0].name) // UNIT.size + first
+    # A queue's file goes when all of its messages have: 300,000 of them by Java's default.
+    for entry in files:
+        first, count, _ = _units(entry.path, begin)
+        low = int(entry.name) // UNIT.size + first
+        if first < count:
+            break
     # The last file may be made ahead of its first unit.
     for entry in reversed(files):
-        _, count, hole = _units(entry.path)
+        _, count, hole = _units(entry.path, begin)
         end = int(entry.name) // UNIT.size + count
         corrupt = corrupt or (f"{entry.path}: units behind a hole" if hole else None)
         if count:
@@ -105,14 +118,16 @@ def _queue_end(folder: str, replica: str, topic: str, queue_id: int) -> QueueEnd
     return QueueEnd(replica, topic, queue_id, min(low, end), end, corrupt)
 
 
-def _units(path: str) -> tuple[int, int, bool]:
-    """Fillers that a file begins with, its units, and whether units stand behind the first hole."""
+def _units(path: str, begin: int) -> tuple[int, int, bool]:
+    """Fillers, and units of messages before ``begin``, that a file begins with; its units; and whether
+    units stand behind the first hole."""
     with open(path, "rb") as file:
         data = file.read()
     units = np.frombuffer(data, _UNIT, count=len(data) // UNIT.size)
     holes = np.flatnonzero((units["size"] <= 0) | (units["at"] < 0))
     count = int(holes[0]) if len(holes) else len(units)
-    real = np.flatnonzero(units["size"][:count] != FILLER_SIZE)
+    is_filler = units["size"][:count] == FILLER_SIZE
+    real = np.flatnonzero(~is_filler & (units["at"][:count] >= begin))
     fillers = int(real[0]) if len(real) else count
     return fillers, count, bool((units["size"][count:] > 0).any())
 

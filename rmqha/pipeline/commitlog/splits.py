@@ -156,6 +156,7 @@ def _follow(
     records_max, bytes_max = step.records_max, step.bytes_max
     queues = Queues(part.replica.root)
     position: int | None = _anchor(part, buffer, queues, coverage, claimed)
+    resume = _Resume(part, buffer, queues)
     while position is not None and position < part.stop:
         limit, steps = min(part.stop, position + bytes_max), records_max
         if claimed is not None:
@@ -183,7 +184,7 @@ def _follow(
         if run.end is End.BLANK or (run.end is End.ZEROS and part.is_last_file):
             return
         reason = run.reason or "zeros in the middle of the log"
-        found = _resume(part, buffer, position + 1, queues)
+        found = resume.after(position)
         yield Gap(position, len(buffer) if found is None else found, reason)
         position = found
 
@@ -220,17 +221,29 @@ def _anchor(
     return 0
 
 
-def _resume(part: Part, buffer: memoryview, position: int, queues: Queues) -> int | None:
-    """Where the log goes on behind damage; None when it does not in this file."""
-    found = _named(part, buffer, position, len(buffer), queues) if queues.known else None
-    if found is not None:
-        return found
-    while (at := candidates(buffer, position, len(buffer), part.file.base)) is not None:
-        head = record.check_record(buffer, at, len(buffer), part.file.base + at, check_crc=True)
-        if head.size > 0:
-            return at
-        position = at + 1
-    return None
+class _Resume:
+    """Where the log goes on behind damage."""
+
+    def __init__(self, part: Part, buffer: memoryview, queues: Queues) -> None:
+        self._part, self._buffer, self._queues = part, buffer, queues
+        # Once no queue names a record up to the file's end, none does behind later damage either: to
+        # look each time would go through the rest of the file for every damaged record.
+        self._may_be_named = queues.known
+
+    def after(self, position: int) -> int | None:
+        """The first certain record behind a position; None when there is none in this file."""
+        part, buffer, begin = self._part, self._buffer, position + 1
+        if self._may_be_named:
+            found = _named(part, buffer, begin, len(buffer), self._queues)
+            if found is not None:
+                return found
+            self._may_be_named = False
+        while (at := candidates(buffer, begin, len(buffer), part.file.base)) is not None:
+            head = record.check_record(buffer, at, len(buffer), part.file.base + at, check_crc=True)
+            if head.size > 0:
+                return at
+            begin = at + 1
+        return None
 
 
 def _named(part: Part, buffer: memoryview, begin: int, stop: int, queues: Queues) -> int | None:
