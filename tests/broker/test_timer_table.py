@@ -199,3 +199,61 @@ def test_recalls_when_their_time_is_over_then_they_are_forgotten_one_by_one() ->
     table.take(20, 9)
     table.settled()
     assert (table._recalls, table._recalled) == ([], {})
+
+
+def come_after(mark: TimerMark, dues_ms: list[int], now_ms: int, most: int) -> set[int]:
+    """Queue offsets of what a table delivers that begins from a mark."""
+    table, found = TimerTable(most, mark, mark.first), set[int]()
+    for _ in range(3 * len(dues_ms)):
+        while table.position < len(dues_ms):
+            table.add(Due(dues_ms[table.position], table.position, 0))
+        found.update(one.queue_offset for one in table.take(now_ms, most))
+        table.settled()
+    return found
+
+
+def test_mark_when_left_out_timers_stand_first_then_a_restart_begins_with_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that are held come sooner, and stand behind them in the log."""
+    monkeypatch.setattr(timer_table, "RUN", 1)
+    dues_ms = [100 + at for at in range(6)] + [10 + at for at in range(4)]
+    table = table_of(*dues_ms, most=4)
+    assert table.mark(5).first == 0
+    assert come_after(table.mark(5), dues_ms, 500, most=4) == set(range(10))
+    assert len(table.take(50, 3)) == 3
+    table.settled()
+    assert come_after(table.mark(50), dues_ms, 500, most=4) == {*range(6), 9}
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_mark_when_late_ones_are_read_again_then_none_of_them_counts_as_delivered(
+    count: int,
+) -> None:
+    """The mark before them was of a later time than theirs."""
+    table, dues_ms = table_of(most=4), [100 + at for at in range(10)]
+    assert table.mark(5_000).read_ms == 5_000
+    for at, due_ms in enumerate(dues_ms):
+        table.add(Due(due_ms, at, 0))
+    assert len(table.take(5_000, 9)) == 4
+    table.settled()
+    assert table.position == 4, "reading again"
+    for at in range(4, 4 + count):
+        table.add(Due(dues_ms[at], at, 0))
+    assert come_after(table.mark(5_000), dues_ms, 6_000, most=4) >= set(range(4, 10))
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_mark_when_it_is_made_in_the_middle_of_reading_again_then_a_restart_reads_the_rest(
+    count: int,
+) -> None:
+    """Nothing of the rest is held, and still it waits."""
+    dues_ms = [100 + at for at in range(10)]
+    table = table_of(*dues_ms, most=4)
+    assert len(table.take(103, 9)) == 4
+    table.settled()
+    for at in range(4, 4 + count):
+        table.add(Due(dues_ms[at], at, 0))
+    mark = table.mark(103)
+    assert mark.first <= 4
+    assert come_after(mark, dues_ms, 500, most=4) == set(range(4, 10))

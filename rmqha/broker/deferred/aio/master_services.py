@@ -16,7 +16,8 @@ from rmqha.broker.common.settings import BrokerConfig
 from rmqha.broker.common.unique_ids import UniqueIds
 from rmqha.broker.deferred.aio.delay_delivery import DelayDelivery, DelayOffsetFile
 from rmqha.broker.deferred.aio.deliveries import Deliveries
-from rmqha.broker.deferred.aio.timer_service import TimerMarkFile, TimerService
+from rmqha.broker.deferred.aio.timer_mark_file import TimerMarkFile
+from rmqha.broker.deferred.aio.timer_service import TimerService
 from rmqha.broker.deferred.aio.transaction_service import TransactionService
 from rmqha.broker.deferred.delays import SCHEDULE_TOPIC, TIMER_QUEUE, TIMER_TOPIC, DelayRules
 from rmqha.broker.deferred.timers import TimerFigures

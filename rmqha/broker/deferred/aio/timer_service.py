@@ -6,13 +6,11 @@ It runs while this broker is a serving master.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 from rmqha.base.errors import MessageIllegal
-from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles, content_of
 from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.deferred.aio.deliveries import Deliveries
+from rmqha.broker.deferred.aio.timer_mark_file import TimerMarkFile
 from rmqha.broker.deferred.delays import (
     DELETE_KEY,
     TIMER_QUEUE,
@@ -21,11 +19,11 @@ from rmqha.broker.deferred.delays import (
     timer_key,
     timer_out_ms,
 )
+from rmqha.broker.deferred.timer_progress import TimerProgress
 from rmqha.broker.deferred.timer_table import TimerTable
 from rmqha.broker.deferred.timers import Due, TimerFigures, TimerMark
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.ports import Clock, Disk
 from rmqha.store import properties as props
 from rmqha.store.aio.cold_reads import NotInMemory
 from rmqha.store.aio.record_walk import LOOKS_A_TURN, RecordWalk, places
@@ -33,52 +31,14 @@ from rmqha.store.aio.room import Stretch
 from rmqha.store.record import Record
 
 LOOK_MS = 50
+READABLE_MS = 5
+"""Between two looks while the queues lack what is in the log."""
 BATCH_MAX = 256
 """Timers that are taken from the table at once."""
 
 
-class TimerMarkFile:
-    """``config/rmqhaTimers.json``.
-
-    Attributes:
-        file: of the mark.
-    """
-
-    def __init__(
-        self, disk: Disk, clock: Clock, path: str, troubles: FileTroubles, *,
-        after: Callable[[], Awaitable[object]],
-    ) -> None:  # fmt: skip
-        self._mark = TimerMark()
-        self.file = ConfigFile(
-            disk, clock, path, content_of(lambda: self._mark.members()), troubles, after=after
-        )
-
-    @property
-    def mark(self) -> TimerMark:
-        """What the file says, now or soon; a slave's is that of its master."""
-        return self._mark
-
-    @mark.setter
-    def mark(self, mark: TimerMark) -> None:
-        if mark != self._mark:
-            self._mark = mark
-            self.file.changed()
-
-    async def load(self) -> None:
-        """Read the file; raises as ``ConfigFile.read``."""
-        await self.file.read(self._take)
-
-    def _take(self, value: dict[str, Any]) -> None:
-        self._mark = TimerMark.of(value)
-
-
 class TimerService:
-    """Delivers timers when they are due.
-
-    Attributes:
-        delivered_ms: by the wall clock; whatever was stored and due before it is delivered, and
-            is as safe as an acknowledged message. 0 while nothing is known.
-    """
+    """Delivers timers when they are due."""
 
     def __init__(
         self, broker: Broker, writer: Writer, deliveries: Deliveries, file: TimerMarkFile,
@@ -94,13 +54,21 @@ class TimerService:
         self._mark_ms = config.integer("timerFlushIntervalMs")
         self._delay_max_ms = config.integer("timerMaxDelaySec") * 1000
         self._table = TimerTable(self._timers_max, TimerMark(), 0)
+        # Whether the table is that of this reign.
+        self._has_place = False
         self._walk = RecordWalk(broker.store)
         # Taken from the table, and not looked at yet.
         self._taken: deque[Due] = deque()
-        # What takes back a timer that was due by then has been read, when it was acknowledged by then.
-        self._wall_ms = 0
+        self._progress = TimerProgress()
+        # Where the last delivery ends.
+        self._written_to = 0
         self._marked_ms = 0
-        self.delivered_ms = 0
+
+    @property
+    def delivered_ms(self) -> int:
+        """By the wall clock; whatever was stored and due before it is delivered, where consumers read,
+        and is as safe as an acknowledged message. 0 while nothing is known."""
+        return self._progress.delivered_ms
 
     async def run(self) -> None:
         """Deliver until cancelled.
@@ -108,31 +76,52 @@ class TimerService:
         Raises:
             DiskFailed: the store has stopped.
         """
-        clock = self._broker.clock
+        self._progress, self._written_to = TimerProgress(), 0
         mark = self._file.mark
-        self.delivered_ms = 0
         first = await self._broker.store.cold.look(lambda: self._first(mark))
         self._table = TimerTable(self._timers_max, mark, first)
         self._walk, self._taken = RecordWalk(self._broker.store), deque()
+        self._has_place = True
         while True:
-            self._wall_ms = clock.wall_ms()
-            read = await self._walk.turns(self._read)
-            if not self._taken:
-                self._taken.extend(self._table.take(self._wall_ms, BATCH_MAX))
-            count = len(self._taken)
-            end, more = await self._writer.batches(self._deliver)
-            while end and not await self._writer.settle(end):
-                await clock.sleep(LOOK_MS)
-            if not self._taken:
-                self._table.settled()
-                more = count == BATCH_MAX
-                if not read and self._table.next_ms > self._wall_ms:
-                    self.delivered_ms = self._wall_ms
-            if clock.now_ms() - self._marked_ms >= self._mark_ms:
-                self._marked_ms = clock.now_ms()
-                self._file.mark = self._table.mark(clock.wall_ms())
+            more = await self._read_and_deliver()
+            self._keep_in_time()
             waited = await self._walk.fetch()
-            await clock.sleep(0 if more or read or waited else self._pause_ms())
+            await self._broker.clock.sleep(0 if more or waited else self._pause_ms())
+
+    async def _read_and_deliver(self) -> bool:
+        """One round; whether there is more to do at once."""
+        progress, table = self._progress, self._table
+        progress.note(self._broker.clock.wall_ms(), self._broker.store.max_offset)
+        self._look_at_queues()
+        more_to_read = await self._walk.turns(self._read)
+        progress.read(table.position)
+        if not self._taken:
+            # What takes back a timer that was due by then has been read, when it was acknowledged by then.
+            self._taken.extend(table.take(progress.read_ms, BATCH_MAX))
+        count = len(self._taken)
+        end, more = await self._writer.batches(self._deliver)
+        while end and not await self._writer.settle(end):
+            await self._broker.clock.sleep(LOOK_MS)
+        self._written_to = max(self._written_to, end)
+        if not self._taken:
+            table.settled()
+            more = count == BATCH_MAX
+            # The table goes back in the queue when it has to read again what it left out.
+            if table.next_ms > progress.read_ms and table.position >= progress.read_to:
+                progress.written(self._written_to)
+                self._look_at_queues()
+        return more or more_to_read
+
+    def _look_at_queues(self) -> None:
+        store = self._broker.store
+        end = store.reader.max_offset(TIMER_TOPIC, TIMER_QUEUE)
+        self._progress.dispatched(store.dispatched_offset, end)
+
+    def _keep_in_time(self) -> None:
+        now_ms = self._broker.clock.now_ms()
+        if now_ms - self._marked_ms >= self._mark_ms:
+            self._marked_ms = now_ms
+            self._file.mark = self._table.mark(self._broker.clock.wall_ms())
 
     def figures(self) -> TimerFigures:
         """For request 28."""
@@ -143,12 +132,20 @@ class TimerService:
         return TimerFigures(behind_ms // 1000, unread, len(self._table))
 
     def keep(self) -> None:
-        """The role ends in order: the mark of this moment is worth keeping."""
-        self._file.mark = self._table.mark(self._broker.clock.wall_ms())
+        """The role ends in order: the mark of this moment is worth keeping.
+
+        One that ends before its table is made leaves the mark as it is: that of an empty table, or of
+        an earlier reign, would have all timers since then come again.
+        """
+        if self._has_place:
+            self._has_place = False
+            self._file.mark = self._table.mark(self._broker.clock.wall_ms())
 
     def _pause_ms(self) -> int:
         left_ms = self._table.next_ms - self._broker.clock.wall_ms()
-        return max(1, min(LOOK_MS, left_ms))
+        # One that is due is not taken before the queues have what is in the log.
+        least_ms = READABLE_MS if self._progress.waits_for_queues else 1
+        return max(least_ms, min(LOOK_MS, left_ms))
 
     def _first(self, mark: TimerMark) -> int:
         """Where to begin: a timer is never stored longer before its time than the limit."""
