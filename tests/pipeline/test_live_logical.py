@@ -146,6 +146,10 @@ class Scripted:
         """Those of the queue."""
         return {queue: self.history for queue in queues if self.history}
 
+    def is_compacted(self, _: QueueKey) -> bool:
+        """No."""
+        return False
+
     def pulls(self, _: QueueKey, ranges: Sequence[tuple[int, int]], __: str) -> list[Pulled]:
         """One answer."""
         assert self._answer is not None

@@ -107,6 +107,11 @@ def test_losses_when_queues_end_elsewhere_then_named() -> None:
     assert "gone" in str(found[2])
 
 
+def test_losses_when_a_queue_ends_exactly_there_then_none() -> None:
+    """The first message that is left is the next one, or there is none yet."""
+    assert losses({A: 5, B: 5, C: 5}, {A: Edge(5, 9), B: Edge(5, 5), C: Edge(0, 5)}) == []
+
+
 def test_place_when_epochs_are_known_then_the_one_that_wrote_there() -> None:
     """An offset is the end of a record: at an epoch's start it is the one's before."""
     known = epochs((3, 0), (5, 100), end=180)

@@ -18,9 +18,10 @@ from rmqha.client.aio.master_client import (
 from rmqha.client.offsets import Edge
 from rmqha.client.routes import QueueKey
 from rmqha.pipeline.live import pulling
+from rmqha.pipeline.live.losing import WAS_REMOVING
 from rmqha.pipeline.live.offsets import DataLost, QueueRange
 from rmqha.pipeline.live.options import read_options
-from rmqha.pipeline.live.pulling import SCHEMA, WAS_REMOVING, RangeReader, record_positions
+from rmqha.pipeline.live.pulling import SCHEMA, RangeReader, record_positions
 from rmqha.remoting.codes import ResponseCode
 from rmqha.store import properties as props
 from rmqha.store.record import Record
@@ -38,6 +39,8 @@ class Scripted:
         asked: the offsets of pulls, those of one moment together.
         answer_ms: what each answer takes.
         answered_max: how many pulls of one moment are answered.
+        is_sparse: whether it is of a compacted topic.
+        asked_about: how often that was asked.
     """
 
     failover_timeout_ms = 1000
@@ -48,6 +51,8 @@ class Scripted:
         self.asked: list[list[int]] = []
         self.answer_ms = 0
         self.answered_max = 100
+        self.is_sparse = False
+        self.asked_about = 0
 
     @property
     def clock(self) -> Scripted:
@@ -64,6 +69,12 @@ class Scripted:
 
     def forget_masters(self) -> None:
         """There is one."""
+
+    def is_compacted(self, queue: QueueKey) -> bool:
+        """Whether holes are to be expected."""
+        assert queue == QUEUE
+        self.asked_about += 1
+        return self.is_sparse
 
     def pulls(
         self, queue: QueueKey, ranges: Sequence[tuple[int, int]], expression: str
@@ -247,6 +258,7 @@ async def test_end_when_it_comes_late_then_waited_for(log: tuple[bytes, list[Rec
     for code, following in (
         (ResponseCode.PULL_NOT_FOUND, 5),
         (ResponseCode.PULL_OFFSET_MOVED, 2),
+        (ResponseCode.PULL_OFFSET_MOVED, 9),
         (ResponseCode.PULL_RETRY_IMMEDIATELY, 5),
     ):
         said: list[int] = []
@@ -292,6 +304,39 @@ async def test_messages_when_deleted_then_lost_and_the_rest_is_read(
     by_tag = gap.code == ResponseCode.PULL_RETRY_IMMEDIATELY and gap.status != WAS_REMOVING
     if by_tag:
         assert read(Scripted(answer), subExpression="Aa") == list(range(8, COUNT, 2))
+
+
+async def test_messages_when_deleted_and_a_filter_is_given_then_lost(
+    log: tuple[bytes, list[Record]],
+) -> None:
+    """A Java broker says that it was no filter: what the messages were nobody knows any more."""
+    code = ResponseCode.PULL_RETRY_IMMEDIATELY
+    gap = Pulled(code, WAS_REMOVING, 8, Edge(0, COUNT), b"")
+
+    def answer(at: int, count: int) -> Pulled:
+        return gap if at < 8 else found(log, at, count)
+
+    with pytest.raises(DataLost, match="before 8 have been deleted; offset 0 was next, 8 is"):
+        read(Scripted(answer), subExpression="Aa")
+
+
+async def test_end_when_it_comes_late_twice_then_waited_for_each_time(
+    log: tuple[bytes, list[Record]],
+) -> None:
+    """Each time for as long as may be; what came between was progress."""
+    since: dict[int, int] = {}
+
+    def answer(at: int, count: int) -> Pulled:
+        now_ms, is_next = cluster.now_ms(), cluster.asked[-1][0] == at
+        # What is asked for ahead of its turn does not begin a stall.
+        if at in (5, 10) and (not is_next or now_ms - since.setdefault(at, now_ms) < stall_ms):
+            return Pulled(ResponseCode.PULL_NOT_FOUND, "", at, Edge(0, at), b"")
+        return found(log, at, min(count, 5))
+
+    cluster = Scripted(answer)
+    stall_ms = cluster.failover_timeout_ms * 3 // 5
+    assert read(cluster, pullBatchSize="5") == list(range(COUNT))
+    assert cluster.now_ms() > cluster.failover_timeout_ms
 
 
 async def test_end_when_it_never_comes_then_lost(log: tuple[bytes, list[Record]]) -> None:

@@ -5,20 +5,49 @@ Spark's workers run one task after the other. Whoever is master is asked anew fo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from rmqha.client.access import Access
 from rmqha.client.aio.master_client import MasterClient
+from rmqha.client.exchange import Refused
+from rmqha.client.logical import mapping_request
+from rmqha.client.routes import QueueKey
 from rmqha.pipeline.spark import worker
+from rmqha.remoting import fastjson
+from rmqha.remoting.values import as_object
 
 CLIENTS_MAX = 4
 """Of different options, in one worker."""
 CLIENT_AGE_MAX_MS = 300_000
 """Then connections are made anew, with the certificates of then."""
+_POLICY, _COMPACTION = "cleanup.policy", "COMPACTION"
 _LET_GO_MS = 1
 """While nobody ran its loop a client has not heard that a connection was closed."""
+
+
+class LiveClient(MasterClient):
+    """A client that also tells what kind of topic a queue is of."""
+
+    def is_compacted(self, queue: QueueKey) -> bool:
+        """Whether a topic loses older messages of a key, so that offsets without messages are none lost.
+
+        A broker that does not tell, or not this user, has no such topic: a hole is then a loss.
+
+        Raises:
+            Unreachable: as ``Masters.on_master``.
+            RemoteProtocolError: the answer is malformed.
+        """
+        try:
+            answer = self.call(
+                self._masters.on_queue(queue, functools.partial(mapping_request, queue.topic))
+            )
+        except Refused:
+            return False
+        attributes = as_object(fastjson.loads(answer.body)).get("attributes")
+        return attributes is not None and as_object(attributes).get(_POLICY) == _COMPACTION
 
 
 class Way(NamedTuple):
@@ -30,9 +59,9 @@ class Way(NamedTuple):
     group: str
     access: Access
 
-    def connect(self) -> MasterClient:
+    def connect(self) -> LiveClient:
         """A client of one's own; raises as ``MasterClient``."""
-        return MasterClient(
+        return LiveClient(
             self.name_servers,
             timeout_ms=self.timeout_ms,
             failover_timeout_ms=self.failover_timeout_ms,
@@ -43,7 +72,7 @@ class Way(NamedTuple):
 
 class _Kept(NamedTuple):
     way: Way
-    client: MasterClient
+    client: LiveClient
     made_ms: float
 
 
@@ -52,7 +81,7 @@ _kept: list[_Kept] = []
 
 
 @contextmanager
-def borrowed(way: Way) -> Iterator[MasterClient]:
+def borrowed(way: Way) -> Iterator[LiveClient]:
     """A client for one task, kept for the next one; not if the task fails, nor outside of Spark.
 
     Raises:

@@ -46,22 +46,25 @@ class Progress(Struct, frozen=True):
     Attributes:
         queues: the next offset of each queue.
         logs: by broker set; only of those that have epochs.
+        absent: what was the next offset of queues that are gone: a broker set that comes back goes
+            on there, and is not read once more from its beginning.
     """
 
     queues: Mapping[QueueKey, int]
     logs: Mapping[str, LogPlace]
+    absent: Mapping[QueueKey, int] = {}
 
     def encode(self) -> dict[str, Any]:
-        """The form in the checkpoint; the same progress is always the same text."""
-        queues: dict[str, dict[str, dict[str, int]]] = {}
-        for key in sorted(self.queues):
-            brokers = queues.setdefault(key.topic, {})
-            brokers.setdefault(key.broker_name, {})[str(key.queue_id)] = self.queues[key]
+        """The form in the checkpoint; the same progress is always the same text.
+
+        It names absent queues only where there are some: older releases know nothing of them.
+        """
         logs = {
             name: {"epoch": one.epoch, "epochStart": one.epoch_start, "offset": one.offset}
             for name, one in sorted(self.logs.items())
         }
-        return {"version": VERSION, "queues": queues, "logs": logs}
+        found = {"version": VERSION, "queues": _nested(self.queues), "logs": logs}
+        return found | ({"absent": _nested(self.absent)} if self.absent else {})
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> Progress:
@@ -73,19 +76,33 @@ class Progress(Struct, frozen=True):
         if found.get("version") != VERSION:
             raise ConfigInvalid(f"the checkpoint's offsets are not of version {VERSION}: {found}")
         try:
-            queues = {
-                QueueKey(topic, broker_name, int(queue_id)): int(offset)
-                for topic, brokers in found["queues"].items()
-                for broker_name, numbers in brokers.items()
-                for queue_id, offset in numbers.items()
-            }
+            queues, absent = _flat(found["queues"]), _flat(found.get("absent", {}))
             logs = {
                 name: LogPlace(int(one["epoch"]), int(one["epochStart"]), int(one["offset"]))
                 for name, one in found["logs"].items()
             }
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigInvalid(f"the checkpoint's offsets cannot be read: {found}") from error
-        return cls(queues, logs)
+        return cls(queues, logs, absent)
+
+
+def _nested(offsets: Mapping[QueueKey, int]) -> dict[str, dict[str, dict[str, int]]]:
+    """Offsets by topic, broker set and queue id."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for key in sorted(offsets):
+        brokers = found.setdefault(key.topic, {})
+        brokers.setdefault(key.broker_name, {})[str(key.queue_id)] = offsets[key]
+    return found
+
+
+def _flat(found: Mapping[str, Any]) -> dict[QueueKey, int]:
+    """What ``_nested`` made; raises whatever comes of something else."""
+    return {
+        QueueKey(topic, broker_name, int(queue_id)): int(offset)
+        for topic, brokers in found.items()
+        for broker_name, numbers in brokers.items()
+        for queue_id, offset in numbers.items()
+    }
 
 
 class Holder(NamedTuple):

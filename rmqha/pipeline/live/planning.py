@@ -14,7 +14,7 @@ from rmqha.client.logical import Leaders
 from rmqha.client.offsets import Edge
 from rmqha.client.routes import QueueKey
 from rmqha.pipeline.live.bounds import OFFSET_EARLIEST, OFFSET_LATEST, At, Bound
-from rmqha.pipeline.live.clients import Way
+from rmqha.pipeline.live.clients import LiveClient, Way
 from rmqha.pipeline.live.offsets import (
     Cut,
     DataLost,
@@ -46,7 +46,7 @@ Edges = Mapping[QueueKey, Edge]
 Logs = Mapping[str, LogPlace]
 
 
-def connect(options: ReadOptions) -> MasterClient:
+def connect(options: ReadOptions) -> LiveClient:
     """A client by a reader's options."""
     return way(options).connect()
 
@@ -224,26 +224,27 @@ class Planner:
     def resumed(self, start: Progress) -> Resumed:
         """Where a stream goes on from, and the edges of all its queues.
 
-        New queues begin at their beginning. A new master that does not have all at once is given
-        ``failoverTimeoutMs``; a newer epoch that begins below what was read is certain.
+        New queues begin at their beginning, those that were absent where they were. A new master
+        that does not have all at once is given ``failoverTimeoutMs``; a newer epoch that begins
+        below what was read is certain.
 
         Raises:
             DataLost: something was lost, and that is to be an error.
         """
         deadline_ms = self._cluster.clock.now_ms() + self._options.failover_timeout_ms
+        known = {**start.absent, **start.queues}
         while True:
             edges = self.known_and(start.queues)
-            cuts = self._cuts(start)
-            found = losses(start.queues, edges)
-            if all(cut.is_certain for cut in cuts.values()) and (
-                cuts or all(one.resume > one.wanted for one in found)
-            ):
+            begin = {queue: known.get(queue, edge.low) for queue, edge in edges.items()}
+            segments = self._cluster.segments(begin)
+            cuts = self._cuts(start.logs, begin, known, segments)
+            wanted = {one: at for one, at in known.items() if one in edges or one in start.queues}
+            found = losses(wanted, edges)
+            if _are_settled(found, cuts, segments):
                 break
             if self._cluster.clock.now_ms() >= deadline_ms:
                 break
             self._cluster.sleep(RETRY_MS)
-        begin = {queue: start.queues.get(queue, edge.low) for queue, edge in edges.items()}
-        segments = self._cluster.segments(begin)
         rewound = self._rewound(begin, edges, cuts, segments)
         mended = {one.queue for one in rewound}
         found = sorted([one for one in found if one.queue not in mended] + rewound)
@@ -251,7 +252,8 @@ class Planner:
         begin |= {one.queue: one.resume for one in found if one.queue in begin}
         begin |= self._behind_gaps(begin, edges, segments)
         logs = {name: place for name, place in start.logs.items() if name not in cuts}
-        return Resumed(Progress(begin, logs), edges)
+        absent = {queue: offset for queue, offset in known.items() if queue not in edges}
+        return Resumed(Progress(begin, logs, absent), edges)
 
     def _behind_gaps(
         self, begin: Mapping[QueueKey, int], edges: Edges, segments: Histories
@@ -267,13 +269,20 @@ class Planner:
             and not is_newest(history, begin[queue])
         }
 
-    def _cuts(self, start: Progress) -> dict[str, Cut]:
-        if not start.logs:
-            return {}
-        segments = self._cluster.segments(start.queues)
-        names = {holder_of(queue, offset, segments)[0] for queue, offset in start.queues.items()}
+    def _cuts(
+        self,
+        logs: Logs,
+        begin: Mapping[QueueKey, int],
+        known: Mapping[QueueKey, int],
+        segments: Histories,
+    ) -> dict[str, Cut]:
+        """The logs that were cut, of the sets that have what was read of queues that are there.
+
+        The master of a set that is away would be waited for, and the query would fail.
+        """
+        names = {holder_of(one, begin[one], segments).broker_name for one in known if one in begin}
         cuts = {}
-        for name, place in start.logs.items():
+        for name, place in logs.items():
             epochs = self._cluster.epochs(name) if name in names else None
             cut = None if epochs is None else cut_of(place, epochs)
             if cut is not None:
@@ -351,3 +360,14 @@ class Planner:
             if found is not None and (known is None or known.offset < offset):
                 placed[name] = found
         return Progress(queues, placed)
+
+
+def _are_settled(found: list[Loss], cuts: Mapping[str, Cut], segments: Histories) -> bool:
+    """Whether waiting would change nothing: what was cut for certain, or has expired, stays so.
+
+    A queue of another set that does not reach to what was read yet may still come to it.
+    """
+    return all(cut.is_certain for cut in cuts.values()) and all(
+        one.resume > one.wanted or holder_of(one.queue, one.wanted, segments).broker_name in cuts
+        for one in found
+    )

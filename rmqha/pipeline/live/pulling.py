@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.client.aio.master_client import MasterClient
-from rmqha.client.aio.masters import RETRY_MS
-from rmqha.client.logical import begins_at, is_logical
+from rmqha.client.logical import is_logical
 from rmqha.client.pull import Pulled
-from rmqha.client.routes import QueueKey
 from rmqha.pipeline.commitlog.columns import SCHEMA as LOG_SCHEMA
 from rmqha.pipeline.commitlog.columns import Columns
-from rmqha.pipeline.live.offsets import DataLost, Loss, QueueRange
+from rmqha.pipeline.live.clients import LiveClient
+from rmqha.pipeline.live.gaps import Answer, gaps
+from rmqha.pipeline.live.losing import Losses, Patience, Warn
+from rmqha.pipeline.live.offsets import Loss, QueueRange
 from rmqha.pipeline.live.options import ReadOptions
 from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.headers import INT32_MAX, parse_number
+from rmqha.store import properties as props
 from rmqha.store.compression import Inflater
 from rmqha.store.record import COMPRESSED, MAGIC_V1, MAGIC_V2, MIN_SIZE
 
@@ -43,13 +46,9 @@ PULLS_AT_ONCE, AHEAD_BYTES = 32, 8 << 20
 """What is asked for before anything of it is read; one answer may be larger than that."""
 SLOW = 4
 """Pulls that together take more than a fourth of a request's time limit are too many."""
-WAS_REMOVING = "MESSAGE_WAS_REMOVING"
-"""A Java broker's word for units whose messages have been deleted."""
 
 _STORED_AS = {HEADERS.name: "properties"}
 _PLACE = struct.Struct(">iI")
-
-Warn = Callable[[str], None]
 
 
 class RangeReader:
@@ -63,13 +62,13 @@ class RangeReader:
     """
 
     def __init__(
-        self, cluster: MasterClient, options: ReadOptions, columns: tuple[str, ...], warn: Warn
+        self, cluster: LiveClient, options: ReadOptions, columns: tuple[str, ...], warn: Warn
     ) -> None:
         self._cluster = cluster
         self._options = options
         self._columns = columns
         self._stored = tuple(dict.fromkeys(_STORED_AS.get(name, name) for name in columns))
-        self._warn = warn
+        self._losses = Losses(cluster, options, warn)
 
     def read(self, wanted: QueueRange) -> Iterator[pa.RecordBatch]:
         """The range's messages, in the queue's order, every one once.
@@ -79,10 +78,10 @@ class RangeReader:
             Refused, Unreachable: the broker set cannot be read.
             RemoteProtocolError: a record cannot be read.
         """
-        found: list[Pulled] = []
+        found: list[tuple[int, Pulled]] = []
         size = count = 0
-        for pulled in self._answers(wanted):
-            found.append(pulled)
+        for at, pulled in self._answers(wanted):
+            found.append((at, pulled))
             size += len(pulled.body)
             count += self._options.pull_batch_size
             if size >= BATCH_BYTES or count >= BATCH_RECORDS:
@@ -92,61 +91,45 @@ class RangeReader:
         if found:
             yield from self._batch(wanted, found)
 
-    def _answers(self, wanted: QueueRange) -> Iterator[Pulled]:
-        offset, patience = wanted.start, _Patience(self._cluster)
+    def _answers(self, wanted: QueueRange) -> Iterator[tuple[int, Pulled]]:
+        """The answers that bring messages, with the offsets that were asked for."""
+        offset, patience = wanted.start, Patience(self._cluster)
         ahead = _Ahead(self._cluster, self._options, wanted)
         while offset < wanted.stop:
             pulled = ahead.take(offset)
-            low = self._deleted_before(wanted.queue, pulled)
+            low = self._losses.deleted_before(wanted.queue, offset, pulled)
             if low > offset:
                 loss = Loss(wanted.queue, offset, low, f"messages before {low} have been deleted")
-                offset = self._lost(loss)
+                offset = self._losses.tell(loss)
             elif pulled.code != ResponseCode.PULL_OFFSET_MOVED and pulled.next_offset > offset:
                 if pulled.code == ResponseCode.SUCCESS:
-                    yield pulled
+                    yield offset, pulled
                 offset = pulled.next_offset
                 patience.renew()
             elif not patience.wait():
                 # The end of the range was confirmed once: a new master had the time to find it.
                 high = pulled.edge.high
                 reason = f"the queue ends at {high}, before {wanted.stop}"
-                self._lost(Loss(wanted.queue, offset, min(offset, high), reason))
+                self._losses.tell(Loss(wanted.queue, offset, min(offset, high), reason))
                 return
-
-    def _deleted_before(self, queue: QueueKey, pulled: Pulled) -> int:
-        """The first offset behind messages that have gone with their files; 0 when none have."""
-        if pulled.code == ResponseCode.PULL_OFFSET_MOVED:
-            return pulled.edge.low
-        if pulled.code != ResponseCode.PULL_RETRY_IMMEDIATELY:
-            return 0
-        if is_logical(queue):
-            history = self._cluster.segments((queue,)).get(queue, ())
-            if begins_at(history, pulled.next_offset):
-                return 0
-            if pulled.edge.low == pulled.next_offset:
-                return pulled.next_offset
-        # Nothing that is there is passed over when all is wanted.
-        is_gap = pulled.status == WAS_REMOVING or self._options.expression == "*"
-        return pulled.next_offset if is_gap else 0
-
-    def _lost(self, loss: Loss) -> int:
-        if self._options.fail_on_data_loss:
-            raise DataLost(f"{loss} (failOnDataLoss=false goes on)")
-        self._warn(str(loss))
-        return loss.resume
 
     # -- columns -----------------------------------------------------------------------------------
 
-    def _batch(self, wanted: QueueRange, found: list[Pulled]) -> Iterator[pa.RecordBatch]:
-        data = b"".join(one.body for one in found)
+    def _batch(
+        self, wanted: QueueRange, found: list[tuple[int, Pulled]]
+    ) -> Iterator[pa.RecordBatch]:
+        data = b"".join(one.body for _, one in found)
         columns = Columns(memoryview(data), record_positions(data))
-        firsts = np.cumsum([0, *(len(one.body) for one in found[:-1])])
+        firsts = np.cumsum([0, *(len(one.body) for _, one in found[:-1])])
         of_pull = np.searchsorted(firsts, columns.positions, side="right") - 1
-        deltas = np.array([one.delta for one in found], np.int64)[of_pull]
+        deltas = np.array([one.delta for _, one in found], np.int64)[of_pull]
         if columns.bad.any():
             at = columns.number("physicalOffset")[columns.bad][0]
             raise RemoteProtocolError(f"{wanted}: the record at {at} of the log has wrong lengths")
         offsets = columns.number("queueOffset") + deltas
+        if self._options.expression == "*":
+            answers = [Answer(at, one.next_offset) for at, one in found]
+            self._losses.tell_gaps(wanted, gaps(answers, offsets, of_pull, _counts(columns)))
         kept = (offsets >= wanted.start) & (offsets < wanted.stop)
         columns.keep(kept)
         offsets, tags = offsets[kept], self._options.tags
@@ -188,7 +171,7 @@ class _Ahead:
     room for all that was asked for, less is asked for at once.
     """
 
-    def __init__(self, cluster: MasterClient, options: ReadOptions, wanted: QueueRange) -> None:
+    def __init__(self, cluster: LiveClient, options: ReadOptions, wanted: QueueRange) -> None:
         self._cluster = cluster
         self._options = options
         self._wanted = wanted
@@ -199,7 +182,7 @@ class _Ahead:
         self._answers: deque[tuple[int, Pulled]] = deque()
 
     def take(self, offset: int) -> Pulled:
-        """The answer to a pull from ``offset`` on; raises as ``MasterClient.pulls``."""
+        """The answer to a pull from ``offset`` on; raises as ``LiveClient.pulls``."""
         while self._answers:
             at, pulled = self._answers.popleft()
             if at == offset:
@@ -246,29 +229,6 @@ def _fitting(pulled: list[Pulled]) -> int:
     return AHEAD_BYTES // max(1, *(len(one.body) for one in pulled))
 
 
-class _Patience:
-    """How long nothing may come."""
-
-    def __init__(self, cluster: MasterClient) -> None:
-        self._cluster = cluster
-        self._deadline_ms: int | None = None
-
-    def renew(self) -> None:
-        """Begin the time anew, for something came."""
-        self._deadline_ms = None
-
-    def wait(self) -> bool:
-        """Wait a moment before the next attempt; False when there shall be none."""
-        now_ms = self._cluster.clock.now_ms()
-        if self._deadline_ms is None:
-            self._deadline_ms = now_ms + self._cluster.failover_timeout_ms
-        if now_ms >= self._deadline_ms:
-            return False
-        self._cluster.forget_masters()
-        self._cluster.sleep(RETRY_MS)
-        return True
-
-
 def record_positions(data: bytes) -> list[int]:
     """Where the records of a pull begin; they stand back to back.
 
@@ -283,6 +243,20 @@ def record_positions(data: bytes) -> list[int]:
         positions.append(position)
         position += size
     return positions
+
+
+def _counts(columns: Columns) -> Callable[[int], int]:
+    """How many offsets of its queue the record of a row takes: those of an inner batch."""
+
+    @cache
+    def properties() -> pa.Array:
+        return columns.to_arrays(("properties",))["properties"]
+
+    def count(row: int) -> int:
+        pairs = dict(properties()[row].as_py() or ())
+        return parse_number(pairs.get(props.INNER_NUM) or "1", INT32_MAX) or 1
+
+    return count
 
 
 def _headers(properties: pa.MapArray) -> pa.ListArray:

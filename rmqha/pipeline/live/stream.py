@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -96,6 +97,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = limited(begin, latest, most)
         self._behind = {queue: latest[queue] - ends[queue] for queue in latest}
         found = planner.placed(ends, begin, resumed.progress.logs, resumed.edges)
+        found = replace(found, absent=resumed.progress.absent)
         is_unchanged = found.queues == before.queues and resumed.progress == before
         return start if is_unchanged else found.encode()
 
