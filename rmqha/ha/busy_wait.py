@@ -17,6 +17,10 @@ from typing import Protocol
 SHARED_US = 15
 """A step aside that took this long has let somebody in; alone it takes one or two."""
 
+FEW_BYTES = 4_096
+"""Of records, after which nobody stays awake if there are more: many puts are under way then, so the
+next bytes are here soon, and a loop that sleeps meanwhile takes more of them at once."""
+
 LEFT_OUT_MAX = 1_023
 """Waits left out in a row: at a thousand puts a second somebody looks once a second whether
 answers are quick again."""

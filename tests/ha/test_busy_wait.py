@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.ha.aio.connection import SlaveConnection
-from rmqha.ha.busy_wait import ANSWERED, LEFT_OUT_MAX, SHARED, SHARED_US, VAIN, BusyWait
+from rmqha.ha.busy_wait import ANSWERED, FEW_BYTES, LEFT_OUT_MAX, SHARED, SHARED_US, VAIN, BusyWait
 from rmqha.ha.settings import BUSY_WAIT_US_MAX, load_ha_settings
 from rmqha.runtime.aio.processor import SystemProcessor
 
@@ -208,7 +208,9 @@ async def test_master_when_it_sent_records_then_it_waits_and_after_a_heartbeat_i
     connection.connection_made(cast(asyncio.Transport, Transport()))
     connection.send_batch(b"header", None)
     assert not machine.turn(), "nobody acknowledges a heartbeat at once"
-    connection.send_batch(b"header", memoryview(b"records"))
+    connection.send_batch(b"header", memoryview(bytes(FEW_BYTES + 1)))
+    assert not machine.turn(), "many puts are under way"
+    connection.send_batch(b"header", memoryview(bytes(FEW_BYTES)))
     assert machine.turn()
     connection.data_received(b"")
     assert ended == {ANSWERED: 1}

@@ -10,7 +10,7 @@ import pytest
 
 from rmqha.ha.aio import client
 from rmqha.ha.aio.client import ACK_DELAY_BYTES_MAX, FULL_BODY_BYTES_MIN, MasterConnection
-from rmqha.ha.busy_wait import ANSWERED, BusyWait
+from rmqha.ha.busy_wait import ANSWERED, FEW_BYTES, BusyWait
 from rmqha.ha.events import BodyReceived
 from rmqha.ha.frames import TransferHeader, encode_ack, encode_transfer_header
 from tests.ha.memory_log import MemoryLog
@@ -66,7 +66,9 @@ async def test_slave_when_it_acknowledged_then_it_stays_awake_for_what_comes_nex
     machine = Machine()
     line = Line(BusyWait(machine, 100, ended))
     assert not machine.turn(), "nothing was sent yet"
-    await line.frames(100)
+    await line.frames(FEW_BYTES + 1)
+    assert not machine.turn(), "many puts are under way"
+    await line.frames(FEW_BYTES)
     assert machine.turn()
     await line.frames(100)
     assert ended == {ANSWERED: 1}

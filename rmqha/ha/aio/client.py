@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol, cast
 
 from rmqha.base.errors import DiskFailed, DiskFull, RemoteProtocolError
-from rmqha.ha.busy_wait import BusyWait
+from rmqha.ha.busy_wait import FEW_BYTES, BusyWait
 from rmqha.ha.events import BodyReceived, MasterClosed, MasterConnected, MasterSent
 from rmqha.ha.frames import HEADER_BYTES_MAX, MasterFrameParser, TransferHeader, encode_ack
 from rmqha.ha.ports import ReplicatedLog
@@ -165,9 +165,10 @@ class MasterConnection(asyncio.BufferedProtocol):
         self._cancel_ack()
         offset, self._ack, self._ack_is_due = self._ack, None, False
         if offset is not None and self._transport is not None:
+            few = offset - self._acked <= FEW_BYTES
             self._acked = offset
             self._transport.write(encode_ack(offset))
-            if self._wait is not None:
+            if self._wait is not None and few:
                 self._wait.expect()
 
     def _take(self, data: memoryview) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Protocol, cast
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.ha.busy_wait import BusyWait
+from rmqha.ha.busy_wait import FEW_BYTES, BusyWait
 from rmqha.ha.events import SlaveClosed, SlaveConnected, SlaveSent, SlaveWritable
 from rmqha.ha.frames import SlaveFrameParser
 
@@ -106,7 +106,7 @@ class SlaveConnection(asyncio.Protocol):
             self._transport.write(header)
         else:
             self._transport.writelines([header, body])
-            if self._wait is not None:
+            if self._wait is not None and len(body) <= FEW_BYTES:
                 self._wait.expect()
         self._hungry = True
         self._wake()
