@@ -172,6 +172,7 @@ def test_invisible_time_when_its_second_record_cannot_be_written_then_the_messag
     assert bodies(pop_until(cluster)) == [one.body]
 
 
+@pytest.mark.costly
 def test_pop_when_a_master_reigns_again_then_it_begins_at_the_kept_offset() -> None:
     """What it handed out when nobody had copied the check point was cut off with its log."""
     with ReplicaCluster(seed=4, replicas=2) as one:

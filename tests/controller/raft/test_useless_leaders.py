@@ -218,6 +218,7 @@ def reaches_too_few(cluster: Cluster) -> tuple[str, str, str]:
     return stuck, able, deaf
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("cluster", [5], indirect=True)
 def test_leader_when_too_few_can_store_what_it_sends_then_one_that_reaches_more_leads(
     cluster: Cluster,
@@ -231,6 +232,7 @@ def test_leader_when_too_few_can_store_what_it_sends_then_one_that_reaches_more_
     assert cluster.leader() == able
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("cluster", [5], indirect=True)
 def test_leader_when_others_come_nearer_all_the_time_then_it_is_not_relieved(
     cluster: Cluster,
