@@ -426,3 +426,29 @@ def test_place_when_another_record_stands_there_now_then_the_old_one_is_not_kept
     frames = [spark.createDataFrame(one, schema) for one in (old, hurt)]
     found = without_replaced(*frames).select("physicalOffset").collect()
     assert sorted(row.physicalOffset for row in found) == [100, 200]
+
+
+async def test_cell_when_its_only_record_is_rotten_then_the_lake_keeps_what_it_had_of_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Nothing of the cell counts as read, and yet it has a new file: that took the old one's place."""
+    records = await written(tmp_path / "store", messages(12))
+    identify(tmp_path / "store", "broker-a")
+
+    def fitting(one: Record) -> int:
+        """The largest cell that has nothing but bytes of a record."""
+        sizes = range(1, one.size + 1 if one.body else 0)
+        return max((size for size in sizes if one.physical_offset % size == 0), default=0)
+
+    victim = max(records[1:], key=lambda one: (len(one.body) > 8, fitting(one)))
+    cell_bytes = fitting(victim)
+    assert cell_bytes > 30, "few enough cells"
+    out, store = tmp_path / "lake", str(tmp_path / "store")
+    export.run(spark, [store], str(out), cell_bytes=cell_bytes)
+    rot(tmp_path / "store", victim)
+    (done,) = export.run(spark, [store], str(out), cell_bytes=cell_bytes).sets
+    assert (done.written, done.kept, done.damaged) == (11, 1, 1)
+    rows = (
+        spark.read.parquet(str(out)).where(f"physicalOffset = {victim.physical_offset}").collect()
+    )
+    assert [(row.crcOk, bytes(row.body)) for row in rows] == [(True, victim.body)]

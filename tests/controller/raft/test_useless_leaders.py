@@ -12,10 +12,12 @@ import pytest
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft.append import SPARE_BYTES
 from rmqha.controller.raft.core import USELESS_TIMEOUTS, RaftCore
+from rmqha.controller.raft.events import SnapshotMeta
 from rmqha.controller.raft.members import Member
-from rmqha.controller.raft.messages import AppendResponse, Message, TimeoutNow
+from rmqha.controller.raft.messages import AppendResponse, Message, SnapshotResponse, TimeoutNow
 from rmqha.controller.raft.patience import WIDEN_MAX
 from rmqha.controller.raft.settings import RaftSettings
+from rmqha.controller.raft.snapshots import on_snapshot_response, send_chunk
 from tests.controller.raft.cluster import PORT, Cluster
 
 TOKENS = itertools.count(1)
@@ -283,3 +285,20 @@ def test_leader_when_it_leads_once_more_without_space_then_all_are_asked_anew() 
     node.become_leader(now_ms)
     assert (node.handed_to, node.all_asked) == (set(), False)
     assert node.asked_again_ms <= now_ms
+    assert node.advanced_ms == now_ms, "or it would be taken for one that gets nowhere at once"
+
+
+def test_leader_when_a_chunk_of_a_snapshot_was_taken_then_somebody_comes_nearer() -> None:
+    """Its follower has the whole only in the end, and its log stays where it is until then."""
+    node = RaftCore(node_id="n0", members=("n0", "n1", "n2"), settings=SETTINGS).node
+    node.become_leader(1_000)
+    node.snapshot = SnapshotMeta(9, node.term, 3 * SETTINGS.snapshot_chunk_bytes, 0)
+    progress = node.progress["n1"]
+    send_chunk(node, "n1", progress)
+    for chunk in (1, 2):
+        taken = chunk * SETTINGS.snapshot_chunk_bytes
+        message = SnapshotResponse(node.term, "n1", 9, taken, 0)
+        on_snapshot_response(node, 1_000 + chunk, message)
+        assert node.advanced_ms == 1_000 + chunk
+    on_snapshot_response(node, 2_000, message)
+    assert node.advanced_ms == 1_002, "said once more it is no news"
