@@ -83,7 +83,7 @@ def test_nodes_when_others_die_or_they_hang_then_their_health_says_so(cluster: R
     # Its page said that all was well: the slave is in sync, and who leads is not on it.
     verdict = json.loads(asked(master, "status.json")[1])["verdict"]
     assert verdict["level"] == "bad"
-    assert verdict["sentences"][0]["text"].startswith("This master takes no sends: its write lease")
+    assert verdict["sentences"][0]["text"].startswith("This master is not ready: its write lease")
     assert asked(third, "livez") == (200, "live")
     cluster.restart(first)
     wait_for(third, 200, "ready")

@@ -10,29 +10,24 @@ Source: observed of RocketMQ 5.3.3.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from rmqha.pipeline.commitlog.pages import mapped
 from rmqha.pipeline.commitlog.store_folder import StoreFolder, checkpoint_of, is_running
+from rmqha.runtime.aio.clock import SystemClock
 from rmqha.store.record import check_record
 
 WRITTEN_WITHIN_MS = 120_000
 """Java writes its checkpoint once a minute."""
 
 
-def wall_ms() -> int:
-    """Milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
-
-
-def confirmed_offset(store: StoreFolder, now_ms: Callable[[], int] = wall_ms) -> int | None:
+def confirmed_offset(store: StoreFolder, now_ms: Callable[[], int] | None = None) -> int | None:
     """The confirm offset; None when the store tells none, or one that is not kept up.
 
     Args:
         store: may belong to a running broker.
-        now_ms: the time by which a running one is judged; one that was closed is judged by its newest
-            durable record.
+        now_ms: the time by which a running one is judged, None for the machine's; one that was closed is
+            judged by its newest durable record.
     """
     found = checkpoint_of(store.root)
     if found is None or found.confirm_offset <= 0:
@@ -42,6 +37,7 @@ def confirmed_offset(store: StoreFolder, now_ms: Callable[[], int] = wall_ms) ->
     if not store.epochs:
         return None
     behind_ms = _stored_ms(store, found.confirm_offset)
+    now_ms = now_ms or SystemClock().wall_ms
     known_ms = now_ms() if is_running(store.root) else found.physic_msg_timestamp
     is_kept = behind_ms is None or known_ms - behind_ms <= WRITTEN_WITHIN_MS
     return found.confirm_offset if is_kept else None

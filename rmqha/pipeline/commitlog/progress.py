@@ -15,7 +15,12 @@ import numpy as np
 from msgspec import Struct
 
 from rmqha.base.errors import StoreCorrupted
-from rmqha.pipeline.commitlog.store_folder import COMMIT_LOG, CONSUME_QUEUE, NAME_DIGITS
+from rmqha.pipeline.commitlog.store_folder import (
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    NAME_DIGITS,
+    log_base,
+)
 from rmqha.store.config_files import BACKUP_SUFFIX, decode_config
 from rmqha.store.consume_queue import FILLER_SIZE, UNIT
 
@@ -74,10 +79,8 @@ def queue_ends(root: str, replica: str) -> Iterator[QueueEnd]:
 
 def _log_begin(root: str) -> int:
     """The first byte that the log has; 0 where only queues are at hand."""
-    names = (one.name for one in _entries(os.path.join(root, COMMIT_LOG)))
-    return min(
-        (int(one) for one in names if len(one) == NAME_DIGITS and one.isdecimal()), default=0
-    )
+    bases = (log_base(one.name) for one in _entries(os.path.join(root, COMMIT_LOG)))
+    return min((base for base in bases if base is not None), default=0)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

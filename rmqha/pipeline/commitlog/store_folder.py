@@ -116,7 +116,7 @@ def open_replica(root: str, name: str = "") -> StoreFolder:
     found = _entries(root)
     files = _without_ahead(_log_files(found))
     named = {one.path for one in files}
-    foreign = [one.name for one in found if one.path not in named and _base(one.name) is None]
+    foreign = [one.name for one in found if one.path not in named and log_base(one.name) is None]
     epochs, identity = _epochs(root), read_identity(root)
     return StoreFolder(
         name or base_name(root),
@@ -148,7 +148,9 @@ def _entries(root: str) -> list[Entry]:
         folder = os.path.join(root, COMMIT_LOG)
         inside = _scanned(folder) if os.path.isdir(folder) else None
         found = _scanned(root) if inside is None and os.path.isdir(root) else inside
-    if found is None or (inside is None and not any(_base(one.name) is not None for one in found)):
+    if found is None or (
+        inside is None and not any(log_base(one.name) is not None for one in found)
+    ):
         raise ConfigInvalid(f"{root}: no store, for it has no {COMMIT_LOG} directory")
     return found
 
@@ -159,7 +161,7 @@ def _scanned(folder: str) -> list[Entry]:
     return sorted(listed, key=lambda one: one.name)
 
 
-def _base(name: str) -> int | None:
+def log_base(name: str) -> int | None:
     """The offset in the name of a log's file, which may be packed; None for other files."""
     plain, dot, ending = name.partition(".")
     if dot and dot + ending not in PACKED:
@@ -172,7 +174,7 @@ def _log_files(found: Sequence[Entry]) -> list[LogFile]:
     """Ascending; of one that is there packed and plain, the plain one."""
     by_base: dict[int, Entry] = {}
     for one in found:
-        base = _base(one.name) if one.is_file else None
+        base = log_base(one.name) if one.is_file else None
         if base is not None and (base not in by_base or not one.name.endswith(PACKED)):
             by_base[base] = one
     bases = sorted(by_base)

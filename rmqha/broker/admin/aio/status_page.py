@@ -82,7 +82,8 @@ class BrokerPage:
         replica, store = self._replica, self._replica.store
         lacks, files = replica.not_ready(), len(replica.troubles.reasons)
         if lacks is not None and replica.role is Role.MASTER:
-            yield Sentence("bad", f"This master takes no sends: {lacks}.", "own/not ready")
+            # Without a lease it goes on as long as all of its slaves in sync acknowledge.
+            yield Sentence("bad", f"This master is not ready: {lacks}.", "own/not ready")
         elif lacks is not None and replica.role is not None:
             yield Sentence("warn", f"This slave is not ready: {lacks}.", "own/not ready")
         if store.expiring.is_disk_full:
