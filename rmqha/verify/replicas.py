@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
 from types import NoneType
-from typing import Any, cast
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import astuple, fields
@@ -104,7 +104,7 @@ def _unless_hashable(read: Callable[[Any], object], value: Any) -> object:
 def difference(one: object, other: object) -> tuple[object, object]:
     """The first place, going down, where two frozen values differ."""
     if isinstance(one, Struct) and type(one) is type(other):
-        one, other = astuple(one), astuple(cast(Struct, other))
+        one, other = astuple(one), astuple(other)
     if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
         for left, right in zip(one, other, strict=True):
             if left != right:

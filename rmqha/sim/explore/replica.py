@@ -350,8 +350,11 @@ def replica_plain(value: Any) -> Any:
         invariant(
             value.gi_yieldfrom is None, "a plan waits inside another, which is not looked into"
         )
-        inside = {k: v for k, v in value.gi_frame.f_locals.items() if k not in ("replica", "ha")}
-        return [value.gi_code.co_name, value.gi_frame.f_lasti, replica_plain(inside)]
+        frame = value.gi_frame
+        if frame is None:  # it has ended
+            return [value.gi_code.co_name]
+        inside = {k: v for k, v in frame.f_locals.items() if k not in ("replica", "ha")}
+        return [value.gi_code.co_name, frame.f_lasti, replica_plain(inside)]
     return [[k, replica_plain(v)] for k, v in sorted(vars(value).items()) if k not in SKIPPED]
 
 
