@@ -18,6 +18,7 @@ import pytest
 
 from rmqha.base.errors import ConfigInvalid, RmqhaError, StoreDamaged
 from rmqha.pipeline import read
+from rmqha.pipeline.commitlog import arrow_reader
 from rmqha.pipeline.commitlog.arrow_reader import CommitLog
 from rmqha.pipeline.commitlog.batches import Wanted, read_part
 from rmqha.pipeline.commitlog.columns import SCHEMA
@@ -194,15 +195,63 @@ async def test_log_when_it_grows_then_the_next_query_sees_it(tmp_path: Path) -> 
     assert len(offsets(log)) == 80
 
 
-async def test_file_when_gone_then_one_line_names_it(tmp_path: Path) -> None:
-    """Between a reader's plan and its reading: retention deletes files of a running store."""
+async def test_file_when_it_expires_between_plan_and_reading_then_a_gap_in_its_place(
+    tmp_path: Path,
+) -> None:
+    """Retention deletes the oldest files of a running store: hours of reading ended with an error."""
+    records = await written(tmp_path, messages(60))
+    names = ["physicalOffset", "size", "_corrupt"]
+    readers = [
+        read(tmp_path, mode=mode, columns=names).to_reader()
+        for mode in ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
+    ]
+    first = min((tmp_path / "commitlog").iterdir())
+    size = first.stat().st_size
+    first.unlink()
+    left = [one.physical_offset for one in records if one.physical_offset >= size]
+    gap, *rows = readers[0].read_all().to_pylist()
+    assert (gap["physicalOffset"], gap["size"]) == (0, size)
+    assert "expired" in gap["_corrupt"]
+    assert [row["physicalOffset"] for row in rows] == left
+    assert readers[1].read_all().column("physicalOffset").to_pylist() == left
+    with pytest.raises(StoreDamaged, match="expired"):
+        readers[2].read_all()
+
+
+async def test_file_when_it_expires_before_times_are_asked_then_all_others_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the listing and the plan, where the first record of each file is looked at."""
+    records = await written(tmp_path, messages(60))
+    first = min((tmp_path / "commitlog").iterdir())
+    size, listed = first.stat().st_size, open_replica(str(tmp_path))
+    first.unlink()
+    monkeypatch.setattr(arrow_reader, "open_replica", lambda root, name="": listed)
+    found = read(tmp_path, since=0).to_table(columns=["physicalOffset", "_corrupt"]).to_pylist()
+    assert [one["physicalOffset"] for one in found if one["_corrupt"] is None] == [
+        one.physical_offset for one in records if one.physical_offset >= size
+    ]
+
+
+async def test_file_when_gone_between_others_then_one_line_names_it(tmp_path: Path) -> None:
+    """That is no retention: somebody has taken it away while it was to be read."""
     await written(tmp_path, messages(60))
     reader = read(tmp_path).to_reader()
-    path = min((tmp_path / "commitlog").iterdir())
+    path = sorted((tmp_path / "commitlog").iterdir())[1]
     path.unlink()
     with pytest.raises(FileNotFoundError, match=path.name) as caught:
         reader.read_all()
     assert "\n" not in str(caught.value)
+
+
+async def test_log_when_it_is_gone_as_a_whole_then_said(tmp_path: Path) -> None:
+    """The store was moved meanwhile."""
+    await written(tmp_path / "store", messages(60))
+    reader = read(tmp_path / "store").to_reader()
+    for path in (tmp_path / "store" / "commitlog").iterdir():
+        path.unlink()
+    with pytest.raises(ConfigInvalid, match="store/commitlog"):
+        reader.read_all()
 
 
 @pytest.mark.parametrize(

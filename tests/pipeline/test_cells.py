@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,8 +14,10 @@ from msgspec.structs import replace
 
 from rmqha.pipeline.commitlog import batches
 from rmqha.pipeline.commitlog.arrow_reader import read
+from rmqha.pipeline.commitlog.batches import Piece, Wanted
 from rmqha.pipeline.commitlog.columns import SCHEMA
 from rmqha.pipeline.commitlog.compare import log_end
+from rmqha.pipeline.commitlog.splits import Part
 from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.pipeline.lake import cells
 from rmqha.pipeline.lake.cells import CellWork, _damage, write_cell
@@ -201,6 +205,42 @@ async def test_damage_when_in_a_cell_then_told_with_its_place(
     )  # fmt: skip
     wanted = [r for r in records if r is not hurt and (topics is None or r.topic in topics)]
     assert sum(one["messages"] or 0 for one in told) == len(wanted)
+
+
+@pytest.mark.parametrize("topics", [None, frozenset(["orders"])])
+async def test_file_when_it_has_expired_then_told_as_a_gap_that_the_lake_keeps(
+    tmp_path: Path, topics: frozenset[str] | None
+) -> None:
+    """Since the log was listed; what counts as read is replaced in the lake by what was read."""
+    records = await written(tmp_path / "store", messages(90))
+    work = work_on(tmp_path / "store", tmp_path / "out", topics=topics)
+    min((tmp_path / "store" / "commitlog").iterdir()).unlink()
+    told = written_by(work).to_pylist()
+    (gap,) = (one for one in told if one["path"] is None)
+    assert (gap["physicalOffset"], gap["size"]) == (0, FILE_BYTES)
+    left = [one for one in records if one.physical_offset >= FILE_BYTES]
+    wanted = [one for one in left if topics is None or one.topic in topics]
+    assert sum(one["messages"] or 0 for one in told) == len(wanted)
+
+
+async def test_file_when_it_expires_between_rows_and_damage_then_it_was_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With topics a part is read twice: rows beside a gap would stand twice in the lake."""
+    records = await written(tmp_path / "store", messages(90))
+    work = work_on(tmp_path / "store", tmp_path / "out", topics=frozenset(["orders"]))
+    first = min((tmp_path / "store" / "commitlog").iterdir())
+    read_pieces = cells.read_pieces
+
+    def expiring(part: Part, wanted: Wanted, *more: Any, **others: Any) -> Iterator[Piece]:
+        yield from read_pieces(part, wanted, *more, **others)
+        first.unlink(missing_ok=True)
+
+    monkeypatch.setattr(cells, "read_pieces", expiring)
+    told = written_by(work).to_pylist()
+    assert all(one["path"] is not None for one in told)
+    assert sum(one["messages"] for one in told) == sum(one.topic == "orders" for one in records)
+    assert not first.exists()
 
 
 @pytest.mark.costly

@@ -167,6 +167,29 @@ def test_audit_when_a_replica_begins_later_or_ends_earlier_then_that_is_no_diffe
     assert audited(tmp_path / "a", tmp_path / "b")[1:] == ([], [])
 
 
+def test_audit_when_files_expire_while_it_runs_then_that_is_no_difference(tmp_path: Path) -> None:
+    """Hashing takes hours, and retention goes on; what two stores still have is compared."""
+    roots = [tmp_path / name for name in "abc"]
+    for root in roots:
+        store(root, count=120)
+    replicas = [open_replica(str(one)) for one in roots]
+    plan = plan_ranges(replicas, range_bytes=FILE_BYTES // 2)
+    for count, root in enumerate(roots):
+        for path in sorted((root / "commitlog").iterdir())[:count]:
+            path.unlink()
+    hashed = [
+        Hashed(one.start, one.stop, one.epoch, hash_of(one, b"s" * 16)) for one in plan.ranges
+    ]
+    compared, bad = different(hashed)
+    assert bad == []
+    places = {(one.start, one.stop) for one in plan.ranges}
+    assert compared == sum(start >= FILE_BYTES for start, _ in places) < len(places)
+    seen = [one for range_ in plan.ranges for one in records_of(replicas[range_.replica], range_)]
+    gone = {(one.replica, one.physical_offset) for one in seen if one.corrupt}
+    assert (1, 0) in gone
+    assert not any(replica == 0 for replica, _ in gone)
+
+
 @pytest.mark.parametrize("into", [1, 60, 110])
 def test_range_when_a_record_crosses_its_beginning_then_that_is_seen_too(
     tmp_path: Path, into: int

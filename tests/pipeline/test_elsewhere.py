@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+WITH_DAMAGE = ("physicalOffset", "size", "_corrupt")
 NAMES = ("topic", "queueId", "queueOffset", "physicalOffset", "size", "storeTimestamp", "body")
 
 
@@ -124,21 +125,52 @@ def pack(source: Path, target: Path) -> None:
 
 
 def test_archive_when_cut_then_said(tmp_path: Path, store: tuple[Path, list[Record]]) -> None:
-    """A whole archive of half a file, and half an archive: neither is a shorter log."""
-    here, _ = store
+    """A whole archive of half a file, and half an archive: neither is a shorter log in silence."""
+    here, records = store
     first = min((here / "commitlog").iterdir())
     data = first.read_bytes()
     target = first.with_name(first.name + ".gz")
     first.unlink()
     target.write_bytes(gzip.compress(data[: len(data) // 2]))
-    with pytest.raises(StoreDamaged, match=f"{len(data) // 2} bytes"):
-        rows(here)
+    found = rows(here, columns=WITH_DAMAGE)
+    (missing,) = (one for one in gaps(found) if "no file has" in one["_corrupt"])
+    assert missing["physicalOffset"] == len(data) // 2
+    assert missing["physicalOffset"] + missing["size"] == len(data)
+    assert found.num_rows - len(gaps(found)) >= len(records) - len(data) // 1000
     packed = gzip.compress(data)
     target.write_bytes(packed[: len(packed) // 2])
     with pytest.raises((OSError, StoreDamaged), match="Truncated"):
         rows(here)
     target.write_bytes(packed)
     assert sum(rows(here).column("size").to_pylist()) > len(data) // 2
+
+
+@pytest.mark.costly
+def test_packed_file_when_not_there_then_its_bytes_are_a_gap(
+    tmp_path: Path, store: tuple[Path, list[Record]]
+) -> None:
+    """The sizes of packed files are known by the next one's name: it was an error for all of the log."""
+    here, records = store
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    files = sorted((here / "commitlog").iterdir())
+    size = files[0].stat().st_size
+    for number, path in enumerate(files):
+        if number != 2:
+            pack(path, archive / f"{path.name}.zst")
+    some: tuple[dict[str, Any], ...] = ({}, {"topic": ["orders"]})
+    for asked in some:
+        found = rows(archive, columns=WITH_DAMAGE, **asked)
+        (gap,) = gaps(found)
+        assert (gap["physicalOffset"], gap["size"]) == (2 * size, size)
+        there = [one for one in records if not 2 * size <= one.physical_offset < 3 * size]
+        there = [one for one in there if not asked or one.topic == "orders"]
+        assert found.num_rows - 1 == len(there) < len(records)
+
+
+def gaps(found: pa.Table) -> list[dict[str, Any]]:
+    """The rows of damage."""
+    return [one for one in found.to_pylist() if one["_corrupt"] is not None]
 
 
 @pytest.mark.slow

@@ -7,12 +7,14 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 import pytest
 
+from rmqha.base.errors import ConfigInvalid
 from rmqha.pipeline.jobs import export
+from rmqha.pipeline.lake import stage as stage_module
 from rmqha.pipeline.lake.files import HadoopFiles
 from rmqha.pipeline.lake.layout import Place
 from rmqha.pipeline.lake.stage import staged
@@ -35,7 +37,9 @@ from contextlib import suppress
 from pathlib import Path
 import psutil
 from rmqha.pipeline import session
+from rmqha.base.errors import ConfigInvalid
 from rmqha.pipeline.jobs import export
+from rmqha.pipeline.lake import stage as stage_module
 
 store, out, settings = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
 # Three more attempts for each task.
@@ -132,6 +136,33 @@ async def test_lake_when_only_spark_can_write_to_it_then_the_same(
     assert names[0] == names[1]
     chosen = export.run(spark, [store], "", topics=TOPICS[:1], cell_bytes=FILE_BYTES)
     assert chosen.rows == sum(one.topic == TOPICS[0] for one in records)
+
+
+async def test_log_when_it_expires_while_only_spark_can_write_then_nothing_is_published(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read twice, for damage and for rows: the lake would lose its rows of what went between."""
+    records = await written(tmp_path / "store", messages(90))
+    store = str(identify(tmp_path / "store", "broker-a"))
+    lake = f"file:{tmp_path}/lake"
+    hadoop = HadoopFiles(spark._jvm, spark._jsc.hadoopConfiguration(), lake)
+    monkeypatch.setattr(export, "open_lake", lambda *_: hadoop)
+    export.run(spark, [store], "", cell_bytes=FILE_BYTES)
+    first = min((tmp_path / "store" / "commitlog").iterdir())
+    by_spark = stage_module.write_by_spark
+
+    def expiring(*asked: Any) -> Any:
+        first.unlink()
+        return by_spark(*asked)
+
+    monkeypatch.setattr(stage_module, "write_by_spark", expiring)
+    with pytest.raises(ConfigInvalid, match="expired"):
+        export.run(spark, [store], "", cell_bytes=FILE_BYTES)
+    assert places(spark, tmp_path / "lake") == of(records)
+    monkeypatch.setattr(stage_module, "write_by_spark", by_spark)
+    again = export.run(spark, [store], "", cell_bytes=FILE_BYTES)
+    assert again.sets[0].kept == sum(one.physical_offset < FILE_BYTES for one in records)
+    assert places(spark, tmp_path / "lake") == of(records)
 
 
 def test_files_when_told_by_one_attempt_then_only_those_count(spark: SparkSession) -> None:

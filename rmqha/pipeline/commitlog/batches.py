@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rmqha.base.errors import StoreDamaged
 from rmqha.pipeline.commitlog import claimed_records as chains
@@ -20,8 +21,9 @@ from rmqha.pipeline.commitlog.claimed_records import ClaimedRecords
 from rmqha.pipeline.commitlog.claims import Claims, Sought, claims
 from rmqha.pipeline.commitlog.columns import SCHEMA, Columns, Slices
 from rmqha.pipeline.commitlog.elsewhere import is_elsewhere
-from rmqha.pipeline.commitlog.pages import forget, mapped
+from rmqha.pipeline.commitlog.pages import forget
 from rmqha.pipeline.commitlog.splits import Gap, Part, Rows, Step, walk
+from rmqha.pipeline.commitlog.store_folder import log_pages
 
 RECORDS_PER_BATCH = 16_384
 BYTES_PER_BATCH = 32 << 20
@@ -33,6 +35,7 @@ AROUND_BYTES = 64 << 10
 """Reading one byte of a mapped file brings so many around it into a process' memory (Linux)."""
 SCATTERED = 1 / 16
 """When less than this share of a part's bytes is wanted, nothing is read ahead."""
+EXPIRED = "its file has expired since the reading began"
 SIZE_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _Numbers = Sequence[int] | npt.NDArray[np.int64]
@@ -120,51 +123,69 @@ def read_part(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
 
     Raises:
         OSError: the file cannot be read.
-        StoreDamaged: it is damaged, and the mode is ``FAILFAST``; or it is packed and too short.
+        StoreDamaged: it is damaged, and the mode is ``FAILFAST``.
     """
     return (piece.batch for piece in read_pieces(part, wanted))
 
 
-def read_pieces(part: Part, wanted: Wanted, step: Step | None = None) -> Iterator[Piece]:
+def read_pieces(
+    part: Part, wanted: Wanted, step: Step | None = None, pages: memoryview | None = None
+) -> Iterator[Piece]:
     """As ``read_part``, with the places of the bodies, whether or not they are a column.
 
     Args:
         step: of the log at a time; what suits the columns when it is None.
+        pages: the file's, of ``log_pages``: whoever reads a part twice sees the same both times.
 
     Raises:
         OSError, StoreDamaged: as ``read_part``.
     """
-    maker, step = _BatchMaker(part, wanted), step or wanted.step
     named = _claims(part, wanted)
-    every = wanted.topics is None
-    scattered = (
-        not every
-        and named is not None
-        and named.wanted_bytes < SCATTERED * (part.stop - part.start)
-    )
-    with mapped(part.file.path, scattered=scattered) as buffer:
-        _need_all(part, buffer)
-        coverage = claimed = None
-        if named is not None and every:
-            claimed = ClaimedRecords(named, buffer, part.file.base)
-        elif named is not None:
-            coverage = ClaimCoverage(named, buffer, part.file.base, part.start)
-        for found in walk(part, buffer, step, coverage, claimed):
-            if isinstance(found, Gap):
-                yield from maker.gap(found)
-                continue
-            for rows in _portions(buffer, found, step.bytes_max):
-                yield from maker.records(Columns(buffer, rows.positions, rows.heads))
-                forget(buffer, int(rows.positions[0]), int(rows.positions[-1]))
-
-
-def _need_all(part: Part, buffer: memoryview) -> None:
-    """Of a packed file the size is known by the next one's name alone."""
-    if is_elsewhere(part.file.path) and len(buffer) < part.stop:
-        raise StoreDamaged(
-            f"{part.file.path}: {len(buffer)} bytes, and the log's next file begins {part.file.size}"
-            " bytes behind this one"
+    if pages is None:
+        pages = log_pages(
+            part.file.path, part.file.base, scattered=_is_scattered(part, wanted, named)
         )
+    if pages is None:
+        yield from expired(part, wanted)
+        return
+    part = _as_far_as(part, pages)
+    maker, step = _BatchMaker(part, wanted), step or wanted.step
+    coverage = claimed = None
+    if named is not None and wanted.topics is None:
+        claimed = ClaimedRecords(named, pages, part.file.base)
+    elif named is not None:
+        coverage = ClaimCoverage(named, pages, part.file.base, part.start)
+    for found in walk(part, pages, step, coverage, claimed):
+        if isinstance(found, Gap):
+            yield from maker.gap(found)
+            continue
+        for rows in _portions(pages, found, step.bytes_max):
+            yield from maker.records(Columns(pages, rows.positions, rows.heads))
+            forget(pages, int(rows.positions[0]), int(rows.positions[-1]))
+
+
+def expired(part: Part, wanted: Wanted) -> Iterator[Piece]:
+    """What is told of a part whose file has expired: nothing of it is there, like damage.
+
+    Raises:
+        StoreDamaged: the mode is ``FAILFAST``.
+    """
+    if part.start < part.stop:
+        yield from _BatchMaker(part, wanted).gap(Gap(part.start, part.stop, EXPIRED))
+
+
+def _is_scattered(part: Part, wanted: Wanted, named: Claims | None) -> bool:
+    if wanted.topics is None or named is None:
+        return False
+    return named.wanted_bytes < SCATTERED * (part.stop - part.start)
+
+
+def _as_far_as(part: Part, pages: memoryview) -> Part:
+    """Of a packed file the size is known by the next one's name, and one between may be missing."""
+    if not is_elsewhere(part.file.path) or len(pages) >= part.stop:
+        return part
+    stop = max(part.start, len(pages))
+    return replace(part, stop=stop, missing=part.missing + part.stop - stop)
 
 
 def _claims(part: Part, wanted: Wanted) -> Claims | None:

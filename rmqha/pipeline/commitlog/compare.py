@@ -18,9 +18,8 @@ from rmqha.pipeline.commitlog.batches import Bounds, Wanted, read_part
 from rmqha.pipeline.commitlog.checksum import checksum
 from rmqha.pipeline.commitlog.claims import Sought, claims
 from rmqha.pipeline.commitlog.confirmed import confirmed_offset
-from rmqha.pipeline.commitlog.pages import mapped
 from rmqha.pipeline.commitlog.splits import Part
-from rmqha.pipeline.commitlog.store_folder import LogFile, StoreFolder
+from rmqha.pipeline.commitlog.store_folder import LogFile, StoreFolder, log_pages
 from rmqha.store.crc import crc32
 
 RANGE_BYTES = 16 << 20
@@ -28,6 +27,8 @@ _LOOK_BACK = (64 << 10, 8 << 20)
 """How far before a range the message that crosses its beginning is looked for, at first."""
 LACKING = "lacking"
 """For a hash, of bytes that a replica lacks."""
+GONE = "gone"
+"""For a hash, of bytes that expired while the audit ran: nobody compares them."""
 _NAMES = ("physicalOffset", "size", "topic", "queueId", "queueOffset", "_corrupt")
 
 
@@ -181,10 +182,12 @@ def hash_of(one: Range, seed: bytes) -> str:
     """
     if not one.path:
         return LACKING
-    with mapped(one.path) as buffer:
-        if len(buffer) < one.stop - one.base:
-            raise StoreCorrupted(f"{one.path} is shorter than when the audit began")
-        return checksum(buffer, one.start - one.base, one.stop - one.base, seed)
+    pages = log_pages(one.path, one.base)
+    if pages is None:
+        return GONE
+    if len(pages) < one.stop - one.base:
+        raise StoreCorrupted(f"{one.path} is shorter than when the audit began")
+    return checksum(pages, one.start - one.base, one.stop - one.base, seed)
 
 
 class Seen(Struct, frozen=True):
@@ -219,16 +222,16 @@ def records_of(replica: StoreFolder, one: Range) -> Iterator[Seen]:
     begin = _beginning(replica, file, one.start - file.base)
     part = Part(replica, file, begin, one.stop - file.base, file is replica.files[-1])
     bounds = Bounds(file.base + begin, one.stop - 1)
-    with mapped(file.path) as buffer:
-        for batch in read_part(part, Wanted(_NAMES, physical_offset=bounds)):
-            for row in batch.to_pylist():
-                at = row["physicalOffset"] - file.base
-                epoch = _epoch_of(replica, row["physicalOffset"])
-                yield Seen(
-                    one.replica, epoch, row["physicalOffset"], row["size"], row["topic"],
-                    row["queueId"], row["queueOffset"], crc32(buffer[at : at + row["size"]]),
-                    row["_corrupt"],
-                )  # fmt: skip
+    pages = log_pages(file.path, file.base) or memoryview(b"")
+    for batch in read_part(part, Wanted(_NAMES, physical_offset=bounds)):
+        for row in batch.to_pylist():
+            at = row["physicalOffset"] - file.base
+            epoch = _epoch_of(replica, row["physicalOffset"])
+            yield Seen(
+                one.replica, epoch, row["physicalOffset"], row["size"], row["topic"],
+                row["queueId"], row["queueOffset"], crc32(pages[at : at + row["size"]]),
+                row["_corrupt"],
+            )  # fmt: skip
 
 
 def _beginning(replica: StoreFolder, file: LogFile, position: int) -> int:

@@ -53,6 +53,14 @@ def below(root: str, *names: str) -> str:
     return "/".join([path.rstrip("/"), *names]) + question + asked
 
 
+def above(path: str) -> str:
+    """The directory that a file is in; the opposite of ``below``."""
+    if not has_scheme(path):
+        return os.path.dirname(path)
+    plain, question, asked = path.partition("?")
+    return plain.rpartition("/")[0] + question + asked
+
+
 def base_name(root: str) -> str:
     """The last part of a path."""
     if not has_scheme(root):

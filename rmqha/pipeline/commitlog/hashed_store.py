@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.pipeline.commitlog.compare import (
+    GONE,
     RANGE_BYTES,
     Difference,
     Seen,
@@ -104,7 +105,8 @@ def hash_store(
         raise ConfigInvalid(f"--seed needs at least {SEED_CHARACTERS_MIN} characters")
     plan = plan_alone(replica, up_to=up_to, range_bytes=range_bytes)
     key = seed.encode()
-    ranges = [HashedRange(one.start, one.stop, one.epoch, hash_of(one, key)) for one in plan.ranges]
+    hashed = [HashedRange(one.start, one.stop, one.epoch, hash_of(one, key)) for one in plan.ranges]
+    ranges = [one for one in hashed if one.hash != GONE]
     records = {
         seen.physical_offset: seen
         for one in plan.ranges

@@ -11,9 +11,8 @@ from rmqha.ha.epochs import OFFSET_MAX
 from rmqha.pipeline.commitlog.batches import INT64_MAX, INT64_MIN, Bounds, Wanted
 from rmqha.pipeline.commitlog.columns import Columns
 from rmqha.pipeline.commitlog.header_walk import walk_headers
-from rmqha.pipeline.commitlog.pages import mapped
 from rmqha.pipeline.commitlog.splits import PART_BYTES, Part, plan_range
-from rmqha.pipeline.commitlog.store_folder import LogFile, StoreFolder
+from rmqha.pipeline.commitlog.store_folder import LogFile, StoreFolder, log_pages
 
 FIRST_BYTES = 8 << 20
 """Of a file that has to be copied, to see its first record; a message has 4 MiB at most by default."""
@@ -73,10 +72,11 @@ def file_times(files: list[LogFile]) -> dict[int, Bounds]:
 
 
 def _first_ms(file: LogFile) -> int | None:
-    """When a file's first record was stored; None when no record stands at its beginning."""
-    with mapped(file.path, scattered=True, bytes_max=FIRST_BYTES) as buffer:
-        run = walk_headers(buffer, 0, 1, file.base, 1)
-        if not run.positions:
-            return None
-        columns = Columns(buffer, run.positions)
-        return None if columns.bad[0] else int(columns.store_timestamps()[0])
+    """When a file's first record was stored; None when no record stands at its beginning, or it has
+    expired."""
+    pages = log_pages(file.path, file.base, scattered=True, bytes_max=FIRST_BYTES)
+    run = None if pages is None else walk_headers(pages, 0, 1, file.base, 1)
+    if pages is None or run is None or not run.positions:
+        return None
+    columns = Columns(pages, run.positions)
+    return None if columns.bad[0] else int(columns.store_timestamps()[0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from rmqha.ha.epochs import OFFSET_MAX, EpochCache, load_epochs
 from rmqha.pipeline.commitlog.elsewhere import (
     PACKED,
     Entry,
+    above,
     base_name,
     below,
     entries,
@@ -26,7 +28,7 @@ from rmqha.pipeline.commitlog.elsewhere import (
     small_file,
     unpacked_bytes,
 )
-from rmqha.pipeline.commitlog.pages import is_written
+from rmqha.pipeline.commitlog.pages import is_written, mapped
 from rmqha.store import checkpoint
 from rmqha.store.consume_queue import UNIT
 from rmqha.store.identity import FILE_NAME, Identity, decode_identity
@@ -156,9 +158,51 @@ def _entries(root: str) -> list[Entry]:
 
 
 def _scanned(folder: str) -> list[Entry]:
+    listed = []
     with os.scandir(folder) as found:
-        listed = [Entry(one.name, one.path, one.stat().st_size, one.is_file()) for one in found]
+        for one in found:
+            # A running broker deletes its oldest files meanwhile.
+            with suppress(FileNotFoundError):
+                listed.append(Entry(one.name, one.path, one.stat().st_size, one.is_file()))
     return sorted(listed, key=lambda one: one.name)
+
+
+def log_begin(root: str) -> int:
+    """Where a log begins now: a running broker deletes its oldest files.
+
+    Args:
+        root: of the store, or the directory of its log.
+
+    Raises:
+        ConfigInvalid: nothing of the log is there any more.
+    """
+    bases = [found for one in _entries(root) if (found := log_base(one.name)) is not None]
+    if not bases:
+        raise ConfigInvalid(f"{root}: nothing of the commit log is there any more")
+    return min(bases)
+
+
+def log_pages(
+    path: str, base: int, *, scattered: bool = False, bytes_max: int | None = None
+) -> memoryview | None:
+    """A log's whole file, as ``pages.mapped`` has it; None when it has expired since it was listed.
+
+    Args:
+        path: where the file is, or was.
+        base: its physical offset.
+        scattered, bytes_max: as ``pages.mapped``.
+
+    Raises:
+        OSError: it cannot be read, or is not there and the log begins no later.
+        ConfigInvalid: as ``log_begin``.
+    """
+    try:
+        with mapped(path, scattered=scattered, bytes_max=bytes_max) as found:
+            return found
+    except FileNotFoundError:
+        if log_begin(above(path)) <= base:
+            raise
+    return None
 
 
 def log_base(name: str) -> int | None:

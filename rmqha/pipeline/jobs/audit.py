@@ -15,6 +15,7 @@ from msgspec.structs import astuple
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.pipeline.commitlog.compare import (
+    GONE,
     RANGE_BYTES,
     Difference,
     Plan,
@@ -83,9 +84,14 @@ def hashes(numbers: DataFrame, ranges: Sequence[Range], seed: bytes) -> DataFram
 
 
 def different(hashed: Iterable[Hashed]) -> tuple[int, list[tuple[int, int]]]:
-    """How many ranges at least two replicas have, and those whose bytes or epochs differ."""
+    """How many ranges at least two replicas have, and those whose bytes or epochs differ.
+
+    What expired while the audit ran is none that a replica has.
+    """
     by_range: dict[tuple[int, int], list[Hashed]] = {}
     for one in hashed:
+        if one.hash == GONE:
+            continue
         by_range.setdefault((one.start, one.stop), []).append(one)
     compared = {place: found for place, found in by_range.items() if len(found) > 1}
     bad = [

@@ -28,12 +28,13 @@ from rmqha.pipeline.commitlog.batches import (
     Mode,
     Piece,
     Wanted,
+    expired,
     read_pieces,
     step_for,
 )
 from rmqha.pipeline.commitlog.columns import SCHEMA, Slices
 from rmqha.pipeline.commitlog.splits import PART_BYTES, Part, plan_range
-from rmqha.pipeline.commitlog.store_folder import StoreFolder
+from rmqha.pipeline.commitlog.store_folder import StoreFolder, log_pages
 from rmqha.pipeline.lake.layout import SetName, Span, topic_folder
 from rmqha.pipeline.lake.parquet_out import ParquetOut
 
@@ -146,8 +147,13 @@ def _read(part: Part, work: CellWork) -> Iterator[Piece]:
     if work.topics is None:
         yield from read_pieces(part, work.wanted, step)
         return
-    yield from read_pieces(part, replace(work.wanted, mode=Mode.DROPMALFORMED), step)
-    for piece in read_pieces(part, Wanted(_OF_DAMAGE)):
+    # Read twice, the file is opened once: one that expired meanwhile would be rows and a gap.
+    pages = log_pages(part.file.path, part.file.base)
+    if pages is None:
+        yield from expired(part, Wanted(_OF_DAMAGE))
+        return
+    yield from read_pieces(part, replace(work.wanted, mode=Mode.DROPMALFORMED), step, pages)
+    for piece in read_pieces(part, Wanted(_OF_DAMAGE), pages=pages):
         if piece.bodies is None:
             yield piece
 

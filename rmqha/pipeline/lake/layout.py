@@ -17,8 +17,7 @@ from urllib.parse import quote, unquote
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid, RmqhaError
-from rmqha.pipeline.commitlog.pages import mapped
-from rmqha.pipeline.commitlog.store_folder import LogFile, StoreFolder
+from rmqha.pipeline.commitlog.store_folder import LogFile, StoreFolder, log_pages
 from rmqha.store.identity import Identity
 from rmqha.store.record import MAGIC_V1, MAGIC_V2
 
@@ -224,14 +223,14 @@ def _same_record(one: StoreFolder, other: StoreFolder) -> int | None:
         path = paths.get(file.base)
         if path is None:
             continue
-        first = _first_record(file.path)
-        if first is not None and first == _first_record(path):
+        first = _first_record(file.path, file.base)
+        if first is not None and first == _first_record(path, file.base):
             return file.base
     return None
 
 
-def _first_record(path: str) -> bytes | None:
-    with mapped(path, bytes_max=FIRST_RECORD_MAX) as buffer:
-        size = int.from_bytes(buffer[:4])
-        record = bytes(buffer[: min(size, FIRST_RECORD_MAX)]) if size > 8 else b""
+def _first_record(path: str, base: int) -> bytes | None:
+    pages = log_pages(path, base, bytes_max=FIRST_RECORD_MAX) or b""
+    size = int.from_bytes(pages[:4])
+    record = bytes(pages[: min(size, FIRST_RECORD_MAX)]) if size > 8 else b""
     return record if int.from_bytes(record[4:8]) in (MAGIC_V1, MAGIC_V2) else None

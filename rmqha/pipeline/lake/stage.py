@@ -17,7 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from rmqha.base.errors import ConfigInvalid
 from rmqha.base.invariants import invariant
+from rmqha.pipeline.commitlog.store_folder import log_begin
 from rmqha.pipeline.lake import rows as lake_rows
 from rmqha.pipeline.lake.cells import MANIFEST, ROTTEN, CellWork, write_cell
 from rmqha.pipeline.lake.files import LakeFiles
@@ -127,6 +129,9 @@ def stage_by_spark(
 
     Args:
         store: as the source is to be told.
+
+    Raises:
+        ConfigInvalid: files of the log expired between the two times.
     """
     if not work.cells:
         return staged([], folder)
@@ -140,6 +145,7 @@ def stage_by_spark(
     # Several tasks read of one cell: each would write a file of it.
     rows = lake_rows.in_cells(rows, work.cell_bytes).repartition(len(work.cells), "cell")
     found = write_by_spark(rows, files, folder)
+    _refuse_expired(work)
     paths = [f"{files.root}/{one}" for one in found.values()]
     told = lake_rows.cell_sums(spark, f"{files.root}/{folder}", paths) if paths else []
     done = staged([], folder)
@@ -152,6 +158,18 @@ def stage_by_spark(
         hurt = lake_rows.rotten(spark, paths).select("replica", "physicalOffset", "size")
         done.damage.extend((*row, ROTTEN) for row in hurt.collect())
     return done
+
+
+def _refuse_expired(work: CellWork) -> None:
+    """What was there when damage was looked for and not when rows were read would count as read, and
+    the lake would lose the rows that it has of it."""
+    begin = log_begin(work.replica.root)
+    gone = [one.path for one in work.replica.files if one.base < begin]
+    if gone:
+        raise ConfigInvalid(
+            f"{gone[0]} expired while it was read for a lake that only Spark can write to."
+            " Nothing was written; run the export again"
+        )
 
 
 def _log(spark: SparkSession, options: Mapping[str, str]) -> DataFrameReader:
