@@ -201,6 +201,48 @@ def test_recalls_when_their_time_is_over_then_they_are_forgotten_one_by_one() ->
     assert (table._recalls, table._recalled) == ([], {})
 
 
+@given(seed=st.integers(0, 1 << 32))
+def test_recalls_when_more_than_the_table_holds_then_each_takes_its_timer_back(seed: int) -> None:
+    """They were forgotten beyond ``timersInMemoryMax``, and what they took back came all the same."""
+    dice = random.Random(seed)
+    times, most = dice.choice((2, 10, 100)), dice.randint(2, 6)
+    log = [(dice.randint(1, times), f"{number}", "") for number in range(dice.randint(1, 30))]
+    recalled = dice.sample(log, dice.randint(0, len(log)))
+    log += [(due_ms, "", key) for due_ms, key, _ in recalled]
+    expected = sorted((due_ms, key) for due_ms, key, _ in log if key)
+    taken_back = {key for _, _, key in log}
+    table, came = TimerTable(most, TimerMark(), 0), []
+    while True:
+        while table.position < len(log):
+            at = table.position
+            table.add(Due(log[at][0], at, 0), log[at][2])
+        found = table.take(times, dice.randint(1, 4))
+        for one in found:
+            key = log[one.queue_offset][1]
+            if key and not table.is_recalled(key, one.due_ms):
+                came.append((one.due_ms, key))
+        table.settled()
+        assert len(table._recalled) <= len(log)
+        if not found and table.position >= len(log):
+            break
+    assert sorted(came) == [one for one in expected if one[1] not in taken_back]
+
+
+def test_recalls_when_there_are_many_far_ones_then_only_near_ones_are_held() -> None:
+    """The farther come first here, so that each stands before the horizon when it is read."""
+    table, count = TimerTable(10, TimerMark(), 0), 5_000
+    for at in range(count):
+        table.add(Due(count - at, at, 0), f"key{at}")
+    assert len(table) == 10
+    assert len(table._recalled) <= 10 + 2 * timer_table.STALE_MAX
+    assert all(table.is_recalled(f"key{at}", count - at) for at in range(count - 10, count))
+    same = TimerTable(10, TimerMark(), 0)
+    began = time.perf_counter()
+    for at in range(20 * timer_table.STALE_MAX):
+        same.add(Due(7, at, 0), f"key{at}")
+    assert time.perf_counter() - began < 5, "each looked at all of them"
+
+
 def come_after(mark: TimerMark, dues_ms: list[int], now_ms: int, most: int) -> set[int]:
     """Queue offsets of what a table delivers that begins from a mark."""
     table, found = TimerTable(most, mark, mark.first), set[int]()

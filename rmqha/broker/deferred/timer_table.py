@@ -184,7 +184,7 @@ class TimerTable:
     """The nearest timers.
 
     Args:
-        timers_max: how many are held at a time; recalls count as well.
+        timers_max: how many are held at a time; messages that take one back count as well.
         mark: where the last table ended.
         first: where to begin reading the queue.
 
@@ -199,6 +199,7 @@ class TimerTable:
         self._runs = _Runs()
         self._recalled: dict[str, int] = {}
         self._recalls: list[tuple[int, str]] = []
+        self._recalls_most = 2 * self._max + STALE_MAX
         # Timers below both are delivered already.
         self._done_to = mark.read_to
         self._done_before = self._point = (mark.read_ms + 1, mark.same_ms_to)
@@ -224,9 +225,9 @@ class TimerTable:
             if timer.queue_offset not in self._late:
                 return
             self._late.discard(timer.queue_offset)
-        if recalls and len(self._recalls) < self._max:
-            self._recalled[recalls] = timer.due_ms
-            heapq.heappush(self._recalls, (timer.due_ms, recalls))
+        # What is left out is read again together with what takes it back.
+        if recalls and timer.due_ms <= self._horizon[0]:
+            self._keep_recall(recalls, timer.due_ms)
         if key >= self._horizon:
             self._left_first = min(self._left_first, timer.queue_offset)
             return
@@ -234,6 +235,15 @@ class TimerTable:
         self._runs.add(timer.queue_offset)
         if len(self._nearest) > self._max:
             self._leave_out()
+
+    def _keep_recall(self, key: str, due_ms: int) -> None:
+        self._recalled[key] = due_ms
+        heapq.heappush(self._recalls, (due_ms, key))
+        if len(self._recalls) > self._recalls_most:
+            self._recalls = [one for one in self._recalls if one[0] <= self._horizon[0]]
+            heapq.heapify(self._recalls)
+            self._recalled = {key: due_ms for due_ms, key in sorted(self._recalls)}
+            self._recalls_most = 2 * max(len(self._recalls), self._max) + STALE_MAX
 
     def skip(self, queue_offset: int) -> None:
         """What was at :attr:`position` is no timer."""
