@@ -8,6 +8,7 @@ where its protocol asks again. What was acknowledged is noted for ``verify/servi
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 from collections.abc import Awaitable, Callable, Iterator
@@ -25,6 +26,7 @@ from rmqha.verify.services import (
     DELAYED,
     TIMER,
     OrderedReads,
+    PopReads,
     Promise,
     ServicePromises,
 )
@@ -39,6 +41,7 @@ LEVELS_MS = (1_000, 2_000)
 LEVELS = "1s 2s"
 TIMER_PRECISION_MS = 100
 INVISIBLE_MS = 1_000
+POP_MARGIN_MS = 100
 COMMIT, ROLLBACK = 8, 12
 PULL_NOT_FOUND = 19
 PAUSES_S = 0.01, 0.04, 0.15
@@ -55,6 +58,12 @@ class Popped(NamedTuple):
     fields: dict[str, str]
     """Of its acknowledgement."""
 
+    @property
+    def visible_ms(self) -> int:
+        """Wall clock: from when on others may get it."""
+        _, pop_ms, invisible_ms, *_ = self.fields["extraInfo"].split(" ")
+        return int(pop_ms) + int(invisible_ms)
+
 
 class ServiceLives:
     """All of these clients of one broker set.
@@ -66,11 +75,13 @@ class ServiceLives:
         dice: from the seed, and nobody else's.
         count: told what happened, for coverage.
         wall_ms: the brokers' wall clock; by default that of the simulator.
+        reigns: how many there have been; nothing is asked of a single one where that is not known.
     """
 
     def __init__(
         self, name: str, ask: Ask, now_s: Callable[[], float], dice: random.Random,
         count: Callable[[str], None], wall_ms: Callable[[], int] | None = None,
+        reigns: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         self._name = name
         self._ask = ask
@@ -78,6 +89,9 @@ class ServiceLives:
         self._dice = dice
         self._count = count
         self._wall_ms = wall_ms or self._simulated_wall_ms
+        self._reigns = reigns or itertools.count().__next__
+        # Of whoever answered last.
+        self._reign: object = None
         self._number = 0
         self._ordered = 0
         self.promises = ServicePromises()
@@ -85,6 +99,7 @@ class ServiceLives:
         self._decided: dict[str, int] = {}
         self._to_pop: set[bytes] = set()
         self._pop_acks: set[bytes] = set()
+        self._pops = PopReads()
         self._places: dict[bytes, int] = {}
 
     def tasks(self, is_over: Callable[[], bool]) -> Iterator[tuple[str, Awaitable[None]]]:
@@ -111,7 +126,8 @@ class ServiceLives:
 
     async def _asked(self, code: int, fields: dict[str, str], body: bytes = b"") -> RemotingCommand:
         """The answer; one that says that nothing is known when there was none."""
-        answer, _ = await self._ask(RemotingCommand(code, ext_fields=fields, body=body))
+        answer, process = await self._ask(RemotingCommand(code, ext_fields=fields, body=body))
+        self._reign = process, self._reigns()
         return answer or RemotingCommand(int(ResponseCode.SYSTEM_BUSY))
 
     async def _send(
@@ -207,6 +223,7 @@ class ServiceLives:
         body = self._body("P")
         if await self._send(POPPED, body) is not None:
             self._to_pop.add(body)
+            self._pops.was_sent(self._reign, body)
 
     async def _pop(self) -> list[Popped]:
         fields = {
@@ -214,13 +231,19 @@ class ServiceLives:
             "invisibleTime": str(INVISIBLE_MS), "pollTime": "0", "bornTime": "0", "initMode": "0",
             "expType": "TAG", "exp": "*",
         }  # fmt: skip
-        return list(popped(await self._asked(RequestCode.POP_MESSAGE, fields), self._name))
+        found = list(popped(await self._asked(RequestCode.POP_MESSAGE, fields), self._name))
+        for one in found:
+            self._pops.was_given(self._reign, one.body)
+        return found
 
     async def _acknowledge(self, one: Popped) -> None:
         self._pop_acks.add(one.body)
         answer = await self._asked(RequestCode.ACK_MESSAGE, one.fields)
         if answer.code == ResponseCode.SUCCESS:
             self._count("pop acknowledged")
+            in_time = self._wall_ms() < one.visible_ms - POP_MARGIN_MS
+            if in_time and self._pops.was_acknowledged(self._reign, one.body):
+                self._count("popped message consumed")
 
     async def _pop_some(self) -> None:
         """Acknowledge some, ask for another time for some, and forget the others."""

@@ -36,13 +36,16 @@ from rmqha.sim.story import Outcome, tell
 TRANSACTIONS = "10.0.2.2"
 LOOK_S = 0.1
 CONNECT_MS = 500
+HELD_SHARE = 0.25
+HELD_AFTER_S = 0.2, 1.0, 3.0
+HELD_S = 0.05, 0.4, 3.0
 BEAT_S, SILENCE_S = 0.5, 2.0
 """A producer shows itself so often, and takes a master that says nothing for so long for another."""
 
 SERVED = (
     "delayed message acknowledged", "timer acknowledged", "half message left open",
     "half message asked about", "transaction committed", "transaction rolled back",
-    "message popped", "pop acknowledged", "invisible time changed", "queue locked",
+    "message popped", "pop acknowledged", "popped message consumed", "invisible time changed", "queue locked",
     "messages read in order", "services checked",
 )  # fmt: skip
 """What is to happen in every batch of stories."""
@@ -51,7 +54,7 @@ SERVICE_SETS = (
     "set of 2", "set of 3", "set of 4", "set of 5", "learners", "minInSyncReplicas of 2",
     "set that waits for two", "set with Java's rule", "watched set", "mastership_handed_over",
     "acknowledged and lost by Java's rule", "holders counted", "learners looked for",
-    "fault: stalled master", ASKED, NOT_ASKED,
+    "fault: stalled master", "dispatcher held back", ASKED, NOT_ASKED,
 )  # fmt: skip
 """And what kinds of sets it is to happen in, and to them."""
 
@@ -67,8 +70,10 @@ class ServiceCluster(ReplicaCluster):
         super().__init__(seed, options)
         dice = random.Random(f"services of {seed}")  # of their own: other stories stay as they are
         self.services = ServiceLives(
-            NAME, self._ask_process, self.loop.time, dice, lambda what: self.counts.update([what])
-        )
+            NAME, self._ask_process, self.loop.time, dice, lambda what: self.counts.update([what]),
+            reigns=lambda: self.reigns,
+        )  # fmt: skip
+        self._held_dice = random.Random(f"dispatchers of {seed}")
         self._asked_context = contextvars.copy_context()
         self._asked_context.run(HOST.set, TRANSACTIONS)
         self._asked_network = self.net.boot(TRANSACTIONS, self._asked_context)
@@ -96,9 +101,27 @@ class ServiceCluster(ReplicaCluster):
                 self._alive(work), name=name, context=self._producer_context.copy()
             )
             self._living.append(task)
+        if self.set.held_dispatcher:
+            self._living.append(self.loop.create_task(self._hold_dispatchers(), name="held"))
         self.loop.create_task(
             self._be_asked(), name="transaction checks", context=self._asked_context.copy()
         )
+
+    async def _hold_dispatchers(self) -> None:
+        """Queues that lag behind the log, as on a disk without room for their files, or while old ones
+        are deleted, which holds the same lock."""
+        dice = self._held_dice
+        while self.producing:
+            await asyncio.sleep(dice.choice(HELD_AFTER_S))
+            masters = self.master_hosts()
+            if not masters:
+                continue
+            store = self.replicas[masters[0]].store
+            async with store.dispatcher.lock:
+                await asyncio.sleep(dice.choice(HELD_S))
+                self.counts["dispatcher held back"] += (
+                    store.dispatched_offset < store.confirm_offset
+                )
 
     async def _alive(self, work: Awaitable[None]) -> None:
         """A task's error would wait for somebody to ask for it."""
@@ -226,6 +249,7 @@ def service_options(seed: int) -> ReplicaOptions:
         producers=1,
         topics=1,
         watched=dice.random() < 0.5,
+        held_dispatcher=random.Random(f"dispatchers in {seed}").random() < HELD_SHARE,
     )
 
 

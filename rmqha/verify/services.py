@@ -8,6 +8,7 @@ be missing, early, or brought back from a transaction that was rolled back.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, field
@@ -67,6 +68,54 @@ class ServicePromises(Struct):
                 stored_ms >= early_ms, "a message is delivered before its time",
                 body=body, stored_ms=stored_ms, not_before_ms=early_ms,
             )  # fmt: skip
+
+
+class PopReads(Struct):
+    """What one reign of one broker has given to a group that pops.
+
+    A failover may repeat. Within a reign a message that was sent in it, given once, and acknowledged
+    before its invisible time was over has been consumed.
+
+    Attributes:
+        reign: whose it is.
+        sent: in this reign.
+        given: how often, of these.
+        done: given once and acknowledged.
+    """
+
+    reign: object = None
+    sent: set[bytes] = field(default_factory=set)
+    given: Counter[bytes] = field(default_factory=Counter)
+    done: set[bytes] = field(default_factory=set)
+
+    def _see(self, reign: object) -> None:
+        if reign != self.reign:
+            self.reign = reign
+            self.sent, self.given, self.done = set(), Counter(), set()
+
+    def was_sent(self, reign: object, body: bytes) -> None:
+        """A message was acknowledged to its producer."""
+        self._see(reign)
+        self.sent.add(body)
+
+    def was_given(self, reign: object, body: bytes) -> None:
+        """A pop has got it.
+
+        Raises:
+            InvariantBroken: it was consumed already.
+        """
+        self._see(reign)
+        invariant(
+            body not in self.done, "a message that was acknowledged is popped again", body=body
+        )
+        self.given[body] += 1
+
+    def was_acknowledged(self, reign: object, body: bytes) -> bool:
+        """The broker has taken its acknowledgement in time; whether it is consumed for certain."""
+        self._see(reign)
+        if body in self.sent and self.given[body] == 1:
+            self.done.add(body)
+        return body in self.done
 
 
 class OrderedReads(Struct):

@@ -14,6 +14,7 @@ from rmqha.broker.deferred import delay_offsets
 from rmqha.broker.deferred.aio import delay_delivery as delivery
 from rmqha.broker.deferred.aio import timer_service as timers
 from rmqha.broker.deferred.aio import transaction_service as transactions
+from rmqha.broker.deferred.timer_progress import TimerProgress
 from rmqha.broker.deferred.timers import TimerMark
 from rmqha.broker.deferred.transactions import EndRequest
 from rmqha.broker.groups.offset_table import ConsumerOffsets
@@ -161,7 +162,18 @@ def positions_are_written_before_the_log(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConfigFile, "__init__", early)
 
 
+def timers_count_when_they_are_in_the_log(patch: pytest.MonkeyPatch) -> None:
+    """An acknowledgement that is not in the queues yet is not waited for."""
+    dispatched = TimerProgress.dispatched
+
+    def early(self: TimerProgress, offset: int, queue_end: int) -> None:
+        dispatched(self, 1 << 60, queue_end)
+
+    patch.setattr(TimerProgress, "dispatched", early)
+
+
 MUTANTS = (
+    (timers_count_when_they_are_in_the_log, 13, "a message that was acknowledged is popped again"),
     (positions_are_written_before_the_log, 5551, "an acknowledged timer never came"),
     (delays_begin_at_the_end, 5, "an acknowledged delayed message never came"),
     (delays_are_due_at_once, 5, "a message is delivered before its time"),
