@@ -184,6 +184,10 @@ def on_append_request(node: Node, now_ms: int, message: AppendRequest) -> None:
         node.become_follower(now_ms, message.term, message.sender)
     node.heard_leader(now_ms, message.sender)
     if node.installing:
+        # Nothing is taken, but the leader was heard: without an answer it would lose its majority
+        # where this is one of two voters that live.
+        held = node.durable_index_committed()
+        node.send(message.sender, _response(node, message, success=True, match_index=held))
         return
     prev, entries = message.prev_index, message.entries
     if prev < node.log.base_index:
