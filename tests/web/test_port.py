@@ -70,36 +70,76 @@ async def _served() -> tuple[BoundedPort, int]:
     return served, await served.start("127.0.0.1", 0)
 
 
-async def test_connections_are_bounded_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crowd is refused at once; when it goes the port serves again."""
+ASKS = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+async def test_port_when_all_places_are_held_then_who_has_waited_longest_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """128 connections of one byte each kept /livez from everybody, and a supervisor restarted the server."""
     monkeypatch.setattr(ports, "CONNECTIONS_MAX", 4)
     served, port = await _served()
     crowd = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+    for _, one in crowd[1:]:
+        one.write(b"G")
+    crowd[0][1].write(ASKS)
+    assert b"hello" in await crowd[0][0].readuntil(b"hello")
+    for number in range(1, 4):
+        assert await _get(port, "localhost") == (200, "hello")
+        async with asyncio.timeout(5):
+            assert await crowd[number][0].read() == b"", "in the order in which they came"
+            while len(served._open) == 4:  # the server has not seen yet that its client has left
+                await asyncio.sleep(0)
+        crowd.append(await asyncio.open_connection("127.0.0.1", port))
+        assert served.rejected["http_connections"] == number, "a place that was free is taken"
+    crowd[0][1].write(ASKS)
+    assert b"hello" in await crowd[0][0].readuntil(b"hello"), "it has asked, and waited less"
+    for _, one in crowd:
+        one.close()
+        await one.wait_closed()
+    await served.close()
+
+
+async def test_port_when_all_are_being_answered_then_nobody_loses_a_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A crowd is refused at once; when it goes the port serves again."""
+    monkeypatch.setattr(ports, "CONNECTIONS_MAX", 4)
+    gate, begun = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def slow(_: web.Request) -> web.Response:
+        begun.release()
+        await gate.wait()
+        return web.Response(text="hello")
+
+    app = web.Application()
+    app.router.add_get("/metrics", slow)
+    served = BoundedPort(app)
+    port = await served.start("127.0.0.1", 0)
+    crowd = [asyncio.create_task(_get(port, "localhost")) for _ in range(4)]
+    for _ in crowd:
+        await begun.acquire()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     assert await reader.read() == b""
     assert served.rejected == {"http_connections": 1}
-    for _, one in (*crowd, (reader, writer)):
-        one.close()
-        await one.wait_closed()
-    async with asyncio.timeout(5):
-        while True:
-            try:
-                assert await _get(port, "localhost") == (200, "hello")
-                break
-            except aiohttp.ClientError:
-                continue
+    writer.close()
+    gate.set()
+    assert await asyncio.gather(*crowd) == [(200, "hello")] * 4
+    assert await _get(port, "localhost") == (200, "hello")
     await served.close()
 
 
 @pytest.mark.costly
 async def test_connection_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """And one that has asked may keep its connection."""
-    monkeypatch.setattr(ports, "FIRST_BYTE_S", 0.05)
+    monkeypatch.setattr(ports, "FIRST_REQUEST_S", 0.05)
     served, port = await _served()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    async with asyncio.timeout(5):
-        assert await reader.read() == b""
-    writer.close()
+    for said in (b"", b"G", b"GET /metrics HTTP/1.1\r\n"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(said)
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+        writer.close()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for _ in range(2):
         writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")

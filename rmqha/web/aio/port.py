@@ -13,7 +13,7 @@ from aiohttp import web
 from msgspec import Struct
 
 CONNECTIONS_MAX = 128
-FIRST_BYTE_S = 10.0
+FIRST_REQUEST_S = 10.0
 SHUTDOWN_TIMEOUT_S = 0.2
 BACKLOG = 128
 
@@ -66,16 +66,24 @@ def _without_port(header: str) -> str:
 
 
 class BoundedPort:
-    """A port for an application: further connections are closed at once, silent ones soon.
+    """A port for an application, with a bounded number of connections.
+
+    One that has asked for nothing whole is closed soon. When all places are taken a new one gets that of
+    the one which has waited longest with nothing being answered on it, so that nobody who only holds
+    connections keeps others out; while all are being answered it is closed at once.
 
     Args:
-        rejected: counts those that were not let in, as ``http_connections``.
+        app: not started yet.
+        rejected: counts those that were not let in, or lost their place, as ``http_connections``.
     """
 
     def __init__(self, app: web.Application, rejected: Counter[str] | None = None) -> None:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
         self._server: asyncio.Server | None = None
-        self._open: set[_Guard] = set()
+        # Those that have waited longest first.
+        self._open: dict[_Guard, None] = {}
+        self._by_protocol: dict[object, _Guard] = {}
+        app.middlewares.insert(0, self._answer)
         self.rejected = Counter[str]() if rejected is None else rejected
 
     async def start(self, host: str, port: int) -> int:
@@ -103,62 +111,99 @@ class BoundedPort:
         assert self._runner.server is not None, "it was set up"
         return _Guard(self._runner.server(), self)
 
-    def admit(self, guard: _Guard) -> bool:
-        """Whether one more connection may be open."""
+    @web.middleware
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Note which connection is being answered."""
+        guard = self._by_protocol.get(request.protocol)
+        if guard is None:
+            return await handler(request)
+        guard.answering += 1
+        guard.has_asked()
+        try:
+            return await handler(request)
+        finally:
+            guard.answering -= 1
+            if guard in self._open:
+                del self._open[guard]
+                self._open[guard] = None
+
+    def admit(self, guard: _Guard, protocol: object) -> bool:
+        """Whether one more connection may be open; another one may have to go for it."""
         if len(self._open) >= CONNECTIONS_MAX:
             self.rejected["http_connections"] += 1
-            return False
-        self._open.add(guard)
+            waiting = next((one for one in self._open if not one.answering), None)
+            if waiting is None:
+                return False
+            self.forget(waiting)
+            waiting.close()
+        self._open[guard] = None
+        self._by_protocol[protocol] = guard
         return True
 
     def forget(self, guard: _Guard) -> None:
         """A connection was closed."""
-        self._open.discard(guard)
+        self._open.pop(guard, None)
+        self._by_protocol.pop(guard.protocol, None)
 
 
 class _Guard(asyncio.Protocol):
-    """In front of aiohttp's protocol, which waits for a first request for ever."""
+    """In front of aiohttp's protocol, which waits for a first request for ever.
+
+    Attributes:
+        protocol: aiohttp's.
+        answering: so many requests of the connection are being answered.
+    """
 
     def __init__(self, inner: Any, port: BoundedPort) -> None:
-        self._inner = inner
+        self.protocol = inner
+        self.answering = 0
         self._port = port
         self._is_in = False
+        self._transport: asyncio.BaseTransport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the connection, and have it speak soon."""
-        if not self._port.admit(self):
-            transport.close()
-            return
-        self._is_in = True
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(FIRST_BYTE_S, transport.close)
-        self._inner.connection_made(transport)
-
-    def data_received(self, data: bytes) -> None:
-        """The peer has said something."""
+    def has_asked(self) -> None:
+        """A whole request has come."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def close(self) -> None:
+        """Somebody else gets its place."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the connection, and have it speak soon."""
+        if not self._port.admit(self, self.protocol):
+            transport.close()
+            return
+        self._is_in = True
+        self._transport = transport
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(FIRST_REQUEST_S, transport.close)
+        self.protocol.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """The peer has said something, which may be a part of a request."""
         if self._is_in:
-            self._inner.data_received(data)
+            self.protocol.data_received(data)
 
     def eof_received(self) -> bool | None:
         """The peer will send nothing more."""
-        return bool(self._inner.eof_received()) if self._is_in else False
+        return bool(self.protocol.eof_received()) if self._is_in else False
 
     def pause_writing(self) -> None:
         """The peer reads slowly."""
-        self._inner.pause_writing()
+        self.protocol.pause_writing()
 
     def resume_writing(self) -> None:
         """The peer has read."""
-        self._inner.resume_writing()
+        self.protocol.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is over, whoever ended it."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self.has_asked()
         self._port.forget(self)
         if self._is_in:
-            self._inner.connection_lost(exc)
+            self.protocol.connection_lost(exc)
