@@ -116,3 +116,22 @@ def test_script_when_run_then_its_usage_has_its_own_name(
 def test_command_when_loaded_then_it_is_one_of_click() -> None:
     """``rmqha NAME`` hands its arguments over to it."""
     assert all(isinstance(scripts.load(name), click.Command) for name in scripts.COMMANDS)
+
+
+@pytest.mark.costly
+def test_command_when_called_by_a_link_then_it_finds_its_checkout(tmp_path: Path) -> None:
+    """As Java's scripts do: an operator links them into a folder of the ``PATH``."""
+    (tmp_path / "first").symlink_to(ROOT / "bin" / "mqadmin")
+    (tmp_path / "mqadmin").symlink_to("first")
+    done = subprocess.run(
+        ["mqadmin", "--version"], capture_output=True, text=True, timeout=60, check=False,
+        cwd=tmp_path, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split()[-2:] == ["(rmqha)", __version__]
+    plain = {
+        one.name
+        for one in (ROOT / "bin").iterdir()
+        if one.is_file() and one.name != "_env" and "readlink -f" not in one.read_text()
+    }
+    assert plain == set()
