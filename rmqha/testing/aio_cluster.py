@@ -18,7 +18,7 @@ from rmqha.testing.client import ClusterClient, SetInfo
 from rmqha.testing.histories import ClusterHistory
 from rmqha.testing.links import LinkedNetwork, Links
 from rmqha.testing.nodes import Node, tell_roles
-from rmqha.testing.settings import Plan, refuse_misspelt, refuse_strangers
+from rmqha.testing.settings import Plan, refuse_misspelt, refuse_pages, refuse_strangers
 from rmqha.testing.sites import KINDS, InProcessSite, ProcessSite, Settings, Site
 from rmqha.testing.traffic import TIMEOUT_S, AioMessages
 
@@ -75,13 +75,16 @@ class AioCluster(AioMessages):
             history: the file that takes what the client sends and reads.
 
         Raises:
-            ValueError: a count that cannot be, or a key that is misspelt.
+            ValueError: a count that cannot be, a key that is misspelt, or one that only processes
+                serve.
         """
         if counts[0] < 1 or counts[1] < 0 or counts[2] < 0:
             raise ValueError(f"controllers, namesrv, replicas = {counts}: too few")
         for kind, given in zip(KINDS, settings, strict=True):
             refuse_misspelt(kind, given)
         single = node_settings or {}
+        for given in () if processes else (*settings, *single.values()):
+            refuse_pages(given)
         refuse_strangers(single, dict(zip(KINDS, counts, strict=True)))
         site: Site = (ProcessSite if processes else InProcessSite)(
             folder, counts, settings, seed, tls or {}
@@ -163,7 +166,6 @@ class AioCluster(AioMessages):
         node = self.node(target)
         await node.shut_down()
         await node.start()
-        await self._apply_cuts()
         if node.place.kind == "namesrv":
             await self._wait_listed(node)
         return node

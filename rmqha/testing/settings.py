@@ -84,6 +84,17 @@ def refuse_misspelt(kind: str, settings: Mapping[str, object]) -> None:
             raise ValueError(f"no {kind} has a setting {key!r}; is {close[0]!r} meant?")
 
 
+def refuse_pages(settings: Mapping[str, object]) -> None:
+    """Refuse keys of HTTP ports, which nodes in the test's own process do not open.
+
+    Raises:
+        ValueError: names the key, and what serves it.
+    """
+    for key in ("statusPagePort", "metricsExporterType"):
+        if str(settings.get(key, "")).strip().upper() not in ("", "DISABLE"):
+            raise ValueError(f"{key} is served by nodes that are processes: give processes=True")
+
+
 def refuse_strangers(
     settings: Mapping[str, Mapping[str, object]], counts: Mapping[str, int]
 ) -> None:

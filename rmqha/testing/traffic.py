@@ -67,10 +67,13 @@ class AioMessages:
 
         Raises:
             TypeError: a body is no bytes.
+            ValueError: a number below 0 of messages, or nobody in flight.
             RefusedForGood: no master would ever take one.
             NotYet: some were not acknowledged in time.
         """
         topic = self.named(topic)
+        if in_flight < 1 or (isinstance(messages, int) and messages < 0):
+            raise ValueError(f"messages={messages}, in_flight={in_flight}: too few")
         if isinstance(messages, int):
             first = len(self.client.acked)
             bodies = [f"{topic} {first + number}".encode() for number in range(messages)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,22 @@ def test_a_master_that_is_cut_off_loses_its_place(rmq_cluster: RmqCluster) -> No
     rmq_cluster.heal()
     assert rmq_cluster.master() is new
     assert rmq_cluster.node(old).is_alive
+    rmq_cluster.assert_nothing_lost()
+
+
+@pytest.mark.slow
+def test_a_node_that_is_cut_off_is_so_after_its_restart(rmq_cluster: RmqCluster) -> None:
+    """The links of a new life were whole, and the test went on without its partition."""
+    master = rmq_cluster.wait_for_master()
+    slave = next(node for node in rmq_cluster.brokers if node is not master)
+    rmq_cluster.isolate(slave)
+    rmq_cluster.wait_in_sync(2)
+    rmq_cluster.restart(slave)
+    rmq_cluster.produce(5)
+    with pytest.raises(NotYet):
+        rmq_cluster.wait_in_sync(3, timeout_s=3)
+    rmq_cluster.heal()
+    rmq_cluster.wait_in_sync(3)
     rmq_cluster.assert_nothing_lost()
 
 
@@ -179,3 +196,27 @@ def test_cluster_when_a_setting_is_misspelt_then_it_is_not_made(tmp_path: Path) 
     """No thread is left behind either."""
     with pytest.raises(ValueError, match="is 'flushDiskType' meant"):
         RmqCluster(tmp_path, broker_settings={"flushDiskTyp": "SYNC_FLUSH"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"controller_settings": {"statusPagePort": 0}},
+        {"namesrv_settings": {"metricsExporterType": "PROM"}},
+        {"node_settings": {"broker-1": {"statusPagePort": "5557"}}},
+    ],
+)
+def test_cluster_when_its_nodes_would_open_no_page_then_it_is_not_made(
+    tmp_path: Path, given: dict[str, Any]
+) -> None:
+    """The key was read by nobody, and the test found no port."""
+    with pytest.raises(ValueError, match="give processes=True"):
+        RmqCluster(tmp_path, **given)
+
+
+def test_messages_when_fewer_than_none_then_refused(rmq_cluster: RmqCluster) -> None:
+    """A test that counted wrongly sent nothing, and went on."""
+    for given in ({"messages": -1}, {"messages": 1, "in_flight": 0}):
+        with pytest.raises(ValueError, match="too few"):
+            rmq_cluster.produce(**given)
+    assert rmq_cluster.produce(0) == []
