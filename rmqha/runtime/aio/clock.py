@@ -9,13 +9,17 @@ from collections.abc import Callable
 
 from rmqha.runtime.ports import TimerHandle
 
+SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux's monotonic clock stands still while the machine is suspended: what is a promise for some seconds,
+a lease of reads or of writes, would go on behind it. Of a machine that a hypervisor stops none tells."""
+
 
 class SystemClock:
     """Clock port on the running event loop and the machine's monotonic clock."""
 
     def now_ms(self) -> int:
-        """Milliseconds of the monotonic clock."""
-        return time.monotonic_ns() // 1_000_000
+        """Milliseconds of the monotonic clock, with those in which the machine was suspended."""
+        return time.clock_gettime_ns(SINCE_BOOT) // 1_000_000
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970."""
