@@ -28,6 +28,7 @@ class Report(Struct, frozen=True):
         tables: the same facts for people.
         failures: addresses that were asked in vain while others answered.
         files: contents by path, to be written beside texts and tables that name them.
+        makes_folders: the folders of ``files`` are made; not where somebody gave the path.
         then: what is left to do when ``files`` are written, and not before; it reports by itself.
     """
 
@@ -36,4 +37,5 @@ class Report(Struct, frozen=True):
     tables: tuple[Table, ...]
     failures: tuple[RmqhaError, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
+    makes_folders: bool = False
     then: Exchange[Report] | None = None

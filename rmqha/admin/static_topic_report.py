@@ -66,7 +66,8 @@ def _begin(
     table = Table(title, ("Mapping", "File"), (("old", old), ("new", new)))
     all_files = {**files, **written}
     then = _go_on(found, change, wish, here, all_files, is_wish=is_wish, rounds=rounds)
-    return Report(plain, {"files": [*all_files]}, (table,), files=written, then=then)
+    data = {"files": [*all_files]}
+    return Report(plain, data, (table,), files=written, makes_folders=True, then=then)
 
 
 def _files(found: Found, change: Change, kind: str, here: Here) -> dict[str, bytes]:

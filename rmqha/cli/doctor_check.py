@@ -1,7 +1,7 @@
 """``bin/mqdoctor check``: what is wrong with a cluster, why, and the safe next step.
 
-Exit codes: 0 nothing is wrong, 1 something is, 2 something that was named cannot be read. Nodes that
-do not answer are something wrong, not something that cannot be read.
+Exit codes: 0 nothing is wrong, 1 something is, 2 something that was named cannot be read, 130 ended by
+Ctrl-C. Nodes that do not answer are something wrong, not something that cannot be read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rmqha.admin.spec import addresses_option
 from rmqha.base.errors import ConfigInvalid, RmqhaError
 from rmqha.broker.common.settings import DEFAULTS as BROKER_DEFAULTS
 from rmqha.broker.common.settings import FAST_PORT_DISTANCE, load_config
-from rmqha.cli.mqadmin import client_tls, read_credentials
+from rmqha.cli.mqadmin import EXIT_INTERRUPTED, client_tls, read_credentials
 from rmqha.cli.mqbroker import local_address
 from rmqha.cli.output import complain
 from rmqha.cli.process import EXIT_CONFIG, EXIT_FAILED, read_properties
@@ -92,6 +92,8 @@ def check(
         tls = client_tls(use_tls, tls_config)
         timing = Timing(round(timeout_s * _MS), looks, round(pause_s * _MS))
         facts, found = asyncio.run(_look_again(target, timing, tls))
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
     except (RmqhaError, OSError) as error:
         complain("mqdoctor", error)
         sys.exit(EXIT_CONFIG)

@@ -7,7 +7,9 @@ with 0 whatever happens.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import stat
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -65,21 +67,50 @@ def _report_failures(failures: list[RmqhaError]) -> int:
     return EXIT_REFUSED if refused else EXIT_UNREACHABLE
 
 
-def _write_files(files: Mapping[str, bytes]) -> list[RmqhaError]:
+def _write_files(files: Mapping[str, bytes], *, makes_folders: bool) -> list[RmqhaError]:
     """Write the files that a report names; returns what went wrong.
 
-    The folder is in /tmp, where others may lay a link: none is followed.
+    The folder may be /tmp, where others may lay a link: none is followed.
+
+    Args:
+        makes_folders: folders that are not there are made; else a path that was mistyped is told.
     """
     failures: list[RmqhaError] = []
     for path, content in files.items():
         try:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-            with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-                file.write(content)
+            if makes_folders:
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+            _write_file(path, content)
         except OSError as error:
             failures.append(DiskFailed(f"cannot write {path}: {error.strerror}"))
     return failures
+
+
+def _write_file(path: str, content: bytes) -> None:
+    """Write a file in one step: on a full disk, what stood there before stays.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    if not stat.S_ISREG(mode):  # a device or a pipe, which nothing may take the place of; or a link
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "wb") as file:
+            file.write(content)
+        return
+    descriptor, beside = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".mqadmin-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
 
 
 async def _carry_out(
@@ -96,7 +127,7 @@ async def _carry_out(
         if style is not Style.JSON or report.then is None:
             print_report(report, style, console)
         wanted = style is not Style.JSON or report.then is not None
-        unwritten = _write_files(report.files) if wanted else []
+        unwritten = _write_files(report.files, makes_folders=report.makes_folders) if wanted else []
         status = _report_failures([*report.failures, *unwritten])
         if status or report.then is None:
             return status
@@ -164,7 +195,7 @@ def read_credentials() -> Credentials | None:
         None without such a file.
 
     Raises:
-        click.ClickException: there is one, and it names nobody.
+        click.UsageError: there is one, and it names nobody.
     """
     named, home = os.environ.get(TOOLS_FILE), os.environ.get("ROCKETMQ_HOME")
     if not named and not home:
@@ -176,15 +207,15 @@ def read_credentials() -> Credentials | None:
         found = yaml.safe_load(path.read_text())
     except FileNotFoundError:
         if named:
-            raise click.ClickException(f"{TOOLS_FILE}={path}: there is no such file") from None
+            raise click.UsageError(f"{TOOLS_FILE}={path}: there is no such file") from None
         return None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise click.ClickException(f"{path} cannot be read: {type(error).__name__}") from error
+        raise click.UsageError(f"{path} cannot be read: {type(error).__name__}") from error
     members = found if isinstance(found, dict) else {}
     # YAML reads a key of digits as a number.
     key, secret = (members.get(name) for name in ("accessKey", "secretKey"))
     if key is None or secret is None:
-        raise click.ClickException(f"{path} has no accessKey and secretKey")
+        raise click.UsageError(f"{path} has no accessKey and secretKey")
     return Credentials(str(key), str(secret), str(members.get("securityToken") or ""))
 
 

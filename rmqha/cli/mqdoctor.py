@@ -1,7 +1,7 @@
 """``bin/mqdoctor``: what the files of brokers and controllers say, and what is wrong.
 
 Exit codes of ``show``: 0 all was shown, 1 something in the file is damaged, 2 it cannot be read, or
-nobody knows what it is. Those of ``check`` stand in ``doctor_check.py``.
+nobody knows what it is, 130 ended by Ctrl-C. Those of ``check`` stand in ``doctor_check.py``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import click
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.cli.doctor_check import OPTIONS, check
+from rmqha.cli.mqadmin import EXIT_INTERRUPTED
 from rmqha.cli.output import complain, run_command
 from rmqha.cli.process import EXIT_CONFIG, EXIT_FAILED
 from rmqha.cli.version import version_option
@@ -69,6 +70,8 @@ def show(
                 click.echo(fastjson.dumps(row).decode() if as_json else line(row))
             if next(rows, None) is not None:
                 click.echo(f"there is more than {limit} rows; --limit 0 shows all", err=True)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
     except (ConfigInvalid, OSError) as error:
         complain("mqdoctor", error)
         sys.exit(EXIT_CONFIG)

@@ -46,6 +46,29 @@ def _is_one_controller(one: ControllerFacts, other: ControllerFacts, places: Fac
     )
 
 
+def controllers_of_one_group(facts: Facts) -> tuple[str, ...]:
+    """The controllers that the brokers name, if these are of one group.
+
+    A name server may have clusters of several groups, of which each has its leader by right; to ask
+    them all would be to find many leaders, and members that differ.
+    """
+    lists = list(dict.fromkeys(one.named_controllers for one in facts.brokers))
+    group: list[str] = []
+    waiting = [one for one in lists if one]
+    while waiting:
+        at = next(
+            (
+                at for at, named in enumerate(waiting)
+                if not group or any(facts.is_same(one, other) for one in named for other in group)
+            ),
+            None,
+        )  # fmt: skip
+        if at is None:
+            return ()
+        group.extend(one for one in waiting.pop(at) if one not in group)
+    return tuple(group)
+
+
 def distinct_brokers(found: Sequence[BrokerFacts]) -> tuple[BrokerFacts, ...]:
     """Each broker process once, by the address that it is registered by, which comes first.
 

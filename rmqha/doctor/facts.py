@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.base.ids import MASTER_ID
+from rmqha.broker.common.settings import DEFAULTS
 from rmqha.ha.epochs import EpochEntry
 from rmqha.remoting.address import format_address, parse_address, split_addresses
 from rmqha.remoting.bodies import BrokerMemberGroup, EpochEntryCache, ReplicaIdentity, ReplicasInfo
@@ -90,6 +91,7 @@ class ControllerFacts(Struct, frozen=True):
         silent: why it said nothing; then the rest is empty.
         refused: why it is no controller, or tells nothing; empty when it is one and does.
         denied: what it refused for who asks; empty for nothing.
+        unreadable: why an answer of it says nothing; empty for none.
         leads, leader_address, peers: of 1005; addresses by id.
         view: of ours.
         config: of 1010.
@@ -99,6 +101,7 @@ class ControllerFacts(Struct, frozen=True):
     silent: Silent | None = None
     refused: str = ""
     denied: str = ""
+    unreadable: str = ""
     leads: bool = False
     leader_address: str = ""
     peers: Mapping[str, str] = field(default_factory=dict)
@@ -118,12 +121,13 @@ class NameServerFacts(Struct, frozen=True):
     silent: Silent | None = None
     refused: str = ""
     denied: str = ""
+    unreadable: str = ""
     sets: Mapping[str, BrokerMemberGroup] = field(default_factory=dict)
 
     @property
     def answers(self) -> bool:
-        """Whether it is there and a name server."""
-        return self.silent is None and not self.refused
+        """Whether it is there and a name server, and says what it knows."""
+        return self.silent is None and not self.refused and not self.unreadable
 
 
 class HaFacts(Struct, frozen=True):
@@ -152,6 +156,7 @@ class BrokerFacts(Struct, frozen=True):
         listed_as: the broker set that controllers, name servers or broker.conf have it in.
         silent: why it said nothing.
         denied: what it refused for who asks; empty for nothing.
+        unreadable: why an answer of it says nothing; empty for none.
         runtime: of 28.
         ha: of 907.
         epochs: of 1007; brokers out of controller mode have none.
@@ -164,6 +169,7 @@ class BrokerFacts(Struct, frozen=True):
     listed_as: str
     silent: Silent | None = None
     denied: str = ""
+    unreadable: str = ""
     runtime: Mapping[str, str] = field(default_factory=dict)
     ha: HaFacts | None = None
     epochs: EpochEntryCache | None = None
@@ -177,6 +183,13 @@ class BrokerFacts(Struct, frozen=True):
         return self.silent is None or self.silent.door is not None
 
     @property
+    def named_controllers(self) -> tuple[str, ...]:
+        """The controllers that decide about it, by its configuration."""
+        if self.config.get("enableControllerMode", "").strip().lower() != "true":
+            return ()
+        return tuple(split_addresses(self.config.get("controllerAddr", "")))
+
+    @property
     def acts_as_master(self) -> bool:
         """Whether it says that it is master."""
         return self.ha is not None and self.ha.is_master
@@ -185,6 +198,11 @@ class BrokerFacts(Struct, frozen=True):
     def is_learner(self) -> bool:
         """Whether it copies the log and shall never be master."""
         return self.config.get("asyncLearner", "").strip().lower() == "true"
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether it serves for a master that is away, as a slave, without taking writes."""
+        return self.config.get("enableSlaveActingMaster", "").strip().lower() == "true"
 
     @property
     def ha_address(self) -> str:
@@ -217,6 +235,12 @@ class ConfFacts(Struct, frozen=True):
     def controller_mode(self) -> bool:
         """Whether controllers decide about roles."""
         return self.text("enableControllerMode").lower() == "true"
+
+    @property
+    def commit_log_file_size(self) -> int | None:
+        """mappedFileSizeCommitLog, bytes; None where the file gives none that can be used."""
+        text = self.text("mappedFileSizeCommitLog", DEFAULTS["mappedFileSizeCommitLog"])
+        return int(text) if text.isascii() and text.isdigit() else None
 
     @property
     def controllers(self) -> tuple[str, ...]:
@@ -256,11 +280,14 @@ class StoreFacts(Struct, frozen=True):
         missing_before: a file whose predecessor is missing; empty for none.
         damage: what recovery would refuse; empty for nothing.
         later_record: offset of a whole record behind the end; None without one.
-        checkpoint: None without the file.
+        checkpoint: None without the file, or where it is damaged.
+        checkpoint_damage: what is wrong with it; empty for nothing.
         abort: the file of a broker that runs, or did not stop in order.
         epochs: None without a readable epoch file.
         epoch_damage: what is wrong with the epoch file.
         consumer_offsets: by topic, group and queue id.
+        config_damages: why files of ``config`` cannot be used, by path, where no copy stands in.
+        log_sizes: bytes of each file of the commit log, by path; empty files are none.
     """
 
     path: str
@@ -276,6 +303,9 @@ class StoreFacts(Struct, frozen=True):
     epoch_damage: str = ""
     queues: tuple[QueueFacts, ...] = ()
     consumer_offsets: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
+    checkpoint_damage: str = ""
+    config_damages: Mapping[str, str] = field(default_factory=dict)
+    log_sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def has_data(self) -> bool:

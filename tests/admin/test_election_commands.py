@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rmqha.client.exchange import Call, Refused
+from rmqha.client.exchange import Call, NotFound, Refused, Unreachable
 from rmqha.controller.machine import LeadershipChanged, MachineSettings
+from rmqha.remoting import fastjson
 from rmqha.remoting.command import RemotingCommand
 from tests.admin.driving import run, usage_error
 from tests.controller.metadata.driving import Driver
@@ -70,7 +71,7 @@ def test_dry_run_when_asked_then_the_answer_is_that_of_the_election_and_nothing_
     controller = Controller()
     line = "electMaster -a a:1 -bn broker-a -c DefaultCluster -b"
     kept, calls = run(f"{line} 2 --dry-run", controller)
-    assert [one.command.code for one in calls] == [1005, 60012]
+    assert [one.command.code for one in calls] == [1005, 1006, 1005, 60012]
     assert "#Would\tthis broker is the master already" in kept.plain
     refused, _ = run(f"{line} 1 --dry-run", controller)
     assert "#Would\tthis broker would not be elected" in refused.plain
@@ -98,7 +99,7 @@ def test_dry_run_when_the_controller_is_javas_then_nothing_is_elected() -> None:
 
     with pytest.raises(Refused):
         run("electMaster -a a:1 -bn broker-a -c C -b 2 --dry-run", java)
-    assert asked == [60012]
+    assert asked == [1006, 60012]
 
 
 def test_election_when_refused_then_it_is_said_what_speaks_against_the_broker() -> None:
@@ -121,3 +122,63 @@ def test_election_when_javas_controller_refuses_then_its_words_stand_alone() -> 
 
     with pytest.raises(Refused, match=r"DESC: Failed \("):
         run("electMaster -a a:1 -bn broker-a -c C -b 2", java)
+
+
+class OfCluster:
+    """A controller, and a set of which two brokers are alive.
+
+    Attributes:
+        told: the cluster by each broker's word; None for a broker that gives no answer.
+        elected: requests that would change the master, or tell of it.
+    """
+
+    def __init__(self, **told: str | None) -> None:
+        self.told = told
+        self.elected: list[int] = []
+        self.asked: list[str] = []
+
+    def __call__(self, call: Call) -> RemotingCommand:
+        command = call.command
+        if command.code == 1005:
+            return command.reply(0, None, {"controllerLeaderAddress": "a:1"})
+        if command.code == 1006:
+            replicas = [
+                {"alive": name != "dead", "brokerAddress": f"{name}:1", "brokerId": at}
+                for at, name in enumerate(("dead", *self.told), 1)
+            ]
+            info = {"inSyncReplicas": replicas, "notInSyncReplicas": []}
+            return command.reply(0, body=fastjson.dumps({"replicasInfoTable": {"broker-a": info}}))
+        if command.code == 1007:
+            self.asked.append(call.address)
+            cluster = self.told[call.address.partition(":")[0]]
+            if cluster is None:
+                raise Unreachable("down")
+            return command.reply(0, body=fastjson.dumps({"clusterName": cluster, "epochList": []}))
+        self.elected.append(command.code)
+        return command.reply(0, None, {}, b'{"code":0,"remark":""}')
+
+
+@pytest.mark.parametrize("more", ["", " --dry-run"])
+def test_election_when_the_set_is_of_another_cluster_then_nobody_is_elected(more: str) -> None:
+    """Controllers know sets by their names alone, and elected in a cluster that was not meant."""
+    peers = OfCluster(b="Other", c="Other")
+    with pytest.raises(NotFound, match="broker-a is of cluster Other, not of C"):
+        run(f"electMaster -a a:1 -bn broker-a -c C -b 3{more}", peers)
+    assert peers.elected == []
+    assert peers.asked == ["c:1"], "the one that shall be master is asked first, and tells"
+
+
+@pytest.mark.parametrize(
+    ("peers", "asked"),
+    [
+        (OfCluster(b="C", c="Other"), ["b:1"]), (OfCluster(b=None, c="C"), ["b:1", "c:1"]),
+        (OfCluster(b="", c=None), ["b:1", "c:1"]),
+    ],
+)  # fmt: skip
+def test_election_when_the_cluster_is_right_or_nobody_tells_then_it_goes_on(
+    peers: OfCluster, asked: list[str]
+) -> None:
+    """An election is wanted above all when brokers are down."""
+    run("electMaster -a a:1 -bn broker-a -c C -b 2", peers)
+    assert peers.elected == [1002]
+    assert peers.asked == asked

@@ -151,7 +151,7 @@ def test_election_is_javas_text() -> None:
         "brokerId": "2",
         "designateElect": "true",
     }
-    assert expected == calls[1].command.ext_fields
+    assert expected == calls[-1].command.ext_fields
     assert {1: "127.0.0.1:30911", 2: "127.0.0.1:30921"} == report.data["brokerAddrs"]
     assert (2, 2, 3) == (
         report.data["masterBrokerId"], report.data["masterEpoch"], report.data["syncStateSetEpoch"],

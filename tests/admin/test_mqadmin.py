@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import socket
+import stat
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -430,6 +433,62 @@ async def test_export_is_written_in_every_style_before_it_is_told(
     assert 1 == result.exit_code
     assert "cannot write" in result.stderr
     assert "" == result.stdout.strip()
+
+
+async def test_export_when_the_path_is_mistyped_then_no_folder_is_made(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The file is what a rescue needs: it must be where it is looked for, or the command fails."""
+    line = lines_of(cluster)["exportControllerState"]
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    line[-1] = str(folder / "backpus" / "state.json")
+    result = await mqadmin("exportControllerState", *line)
+    assert 1 == result.exit_code
+    assert f"cannot write {line[-1]}: No such file or directory" in result.stderr
+    assert [] == list(folder.iterdir())
+
+
+async def test_export_when_the_disk_is_full_then_the_older_one_stays(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was cut to nothing before the new one was written."""
+    line = lines_of(cluster)["exportControllerState"]
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    file = folder / "state.json"
+    line[-1] = str(file)
+    file.write_bytes(b"of yesterday")
+
+    def is_full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", is_full)
+        result = await mqadmin("exportControllerState", *line)
+    assert 1 == result.exit_code
+    assert "No space left" in result.stderr
+    assert b"of yesterday" == file.read_bytes()
+    assert [file] == list(folder.iterdir())
+    assert 0 == (await mqadmin("exportControllerState", *line)).exit_code
+    assert "brokerSets" in json.loads(file.read_bytes())
+    assert [file] == list(folder.iterdir())
+
+
+async def test_export_when_the_path_is_a_pipe_then_it_is_written_into(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A pipe or a device must not be replaced by a file: mqadmin is often run by root."""
+    line = lines_of(cluster)["exportControllerState"]
+    line[-1] = str(tmp_path / "pipe")
+    os.mkfifo(line[-1])
+    reader = os.open(line[-1], os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert 0 == (await mqadmin("exportControllerState", *line)).exit_code
+        assert "brokerSets" in json.loads(os.read(reader, 1 << 16))
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(os.lstat(line[-1]).st_mode)
 
 
 async def test_body_is_not_written_through_a_link(cluster: Cluster, body_folder: Path) -> None:

@@ -198,9 +198,9 @@ def test_credentials_when_there_is_a_tools_file_then_requests_are_signed(
     assert mqadmin.read_credentials() == Credentials("root", "12345678")
     other = tmp_path / "other.yml"
     monkeypatch.setenv(mqadmin.TOOLS_FILE, str(other))
-    with pytest.raises(click.ClickException, match="no such file"):
+    with pytest.raises(click.UsageError, match="no such file"):
         mqadmin.read_credentials()
     for text in ("accessKey: root\n", "[", "7"):
         other.write_text(text)
-        with pytest.raises(click.ClickException, match=r"other\.yml"):
+        with pytest.raises(click.UsageError, match=r"other\.yml"):
             mqadmin.read_credentials()

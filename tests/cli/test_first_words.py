@@ -178,7 +178,7 @@ ROWS = (
     Row("two-styles", "mqadmin clusterList -n {namesrv} --json --plain", USAGE, ("--json", "--plain")),
     Row("tls-file-missing", "mqadmin --tlsConfig /no/such clusterList -n {namesrv}", USAGE,
         ("--tlsConfig", "/no/such")),
-    Row("tools-file-missing", "mqadmin clusterList -n {namesrv}", FAILED,
+    Row("tools-file-missing", "mqadmin clusterList -n {namesrv}", USAGE,
         ("RMQHA_TOOLS_FILE=/no/such",), (("RMQHA_TOOLS_FILE", "/no/such"),)),
     Row("nobody-listens", "mqadmin clusterList -n {nobody}", UNREACHED, ("{nobody}", "Connect call failed")),
     Row("status-port-of-name-server", "mqadmin clusterList -n {namesrv_status}", UNREACHED,

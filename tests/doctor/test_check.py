@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from rmqha.cli.doctor_check import Timing, _look_again, target_of
+from rmqha.cli.mqadmin import TOOLS_FILE
 from rmqha.cli.mqdoctor import main
+from rmqha.doctor.aio.looking import Target
+from rmqha.remoting import fastjson
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.aio.server import RemotingServer, unsupported
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio.clock import SystemClock
+from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.runtime.properties import format_properties
 from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.nodes import Node
@@ -19,6 +32,11 @@ from rmqha.testing.sockets import LOOPBACK
 
 WELL_S = 30.0
 QUICK = ("--timeout", "0.5", "--pause", "0.1")
+INTERRUPTIBLE = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    "from rmqha.cli.mqdoctor import main; main()"
+)
+"""The command; what shells start in the background, as a run of all tests, has SIGINT ignored."""
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +136,40 @@ def test_check_when_no_majority_of_controllers_lives_then_nobody_leads(
 
 
 @pytest.mark.costly
+def test_check_when_the_named_controller_is_dead_then_those_of_the_brokers_are_asked(
+    cluster: RmqCluster,
+) -> None:
+    """Nobody was said to lead; name servers alone are enough to find the leader."""
+    leader = cluster.wait_for_leader()
+    follower = next(one for one in cluster.controllers if one is not leader)
+    done = run("-n", cluster.namesrv_addr, *QUICK)
+    assert (done.exit_code, done.stdout.partition(",")[0]) == (0, "looked at 3 controllers")
+    cluster.kill(follower)
+    code, rows = found("-a", follower.address, "-n", cluster.namesrv_addr, *QUICK)
+    assert (code, list(rows)) == (1, [f"controller-unreachable {follower.address}"])
+    code, rows = found("-a", follower.address, *QUICK)
+    assert {key.split()[0] for key in rows} == {"controller-unreachable", "no-controller-answers"}
+
+
+@pytest.mark.costly
+def test_check_when_only_slaves_are_left_then_name_servers_alone_tell_of_it(
+    cluster: RmqCluster,
+) -> None:
+    """Controllers and master were dead, nobody could write, and nothing was said to be wrong."""
+    master = cluster.wait_for_master()
+    for node in (*cluster.controllers, master):
+        cluster.kill(node)
+
+    def is_told() -> bool:
+        code, rows = found("-n", cluster.namesrv_addr, *QUICK)
+        return code == 1 and {
+            "set-without-master broker-a", "no-controller-answers controllers",
+        } <= rows.keys()  # fmt: skip
+
+    wait_until(is_told, WELL_S, "the set to be told without a master")
+
+
+@pytest.mark.costly
 def test_check_when_brokers_name_one_name_server_only_then_the_other_one_is_told(
     cluster: RmqCluster, tmp_path: Path
 ) -> None:
@@ -148,7 +200,7 @@ def test_check_when_controllers_and_name_servers_are_mixed_up_then_both_are_told
     code, rows = found("-a", cluster.name_servers[0].address, "-n", cluster.controllers[0].address)
     assert code == 1
     assert {key.split()[0] for key in rows} == {
-        "not-a-controller", "not-a-name-server", "no-controller-leader",
+        "not-a-controller", "not-a-name-server", "no-controller-answers",
     }  # fmt: skip
 
 
@@ -207,6 +259,97 @@ def test_check_when_a_file_cannot_be_read_then_the_exit_code_is_2(tmp_path: Path
     assert run("-a", "nonsense").exit_code == 2
 
 
+@pytest.mark.parametrize("text", [None, "accessKey: [", "accessKey: root\n"])
+def test_check_when_the_tools_file_cannot_be_used_then_the_exit_code_is_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    """It was 1: something would be wrong with a cluster that nobody had looked at."""
+    tools = tmp_path / "tools.yml"
+    if text is not None:
+        tools.write_text(text)
+    monkeypatch.setenv(TOOLS_FILE, str(tools))
+    done = run("-n", f"{LOOPBACK}:1", *QUICK)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert str(tools) in done.stderr
+
+
+def test_check_when_it_is_interrupted_then_the_exit_code_tells() -> None:
+    """It was 1, for an alert that something is wrong; and the one word said was Aborted."""
+    with socket.create_server((LOOPBACK, 0)) as server:
+        address = f"{LOOPBACK}:{server.getsockname()[1]}"
+        with subprocess.Popen(
+            [sys.executable, "-c", INTERRUPTIBLE, "check", "-n", address, "--timeout", "60"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
+            server.settimeout(WELL_S)
+            connection, _ = server.accept()
+            with connection:
+                process.send_signal(signal.SIGINT)
+                output = process.communicate(timeout=WELL_S)
+    assert (process.returncode, output) == (130, ("", ""))
+
+
+class MovingNameServer:
+    """A name server that knows no broker in its first looks, and then one of another house.
+
+    Attributes:
+        looks: how often it was asked.
+    """
+
+    def __init__(self, wrong_looks: int) -> None:
+        self.looks = 0
+        self._wrong_looks = wrong_looks
+        self.server = RemotingServer(TcpNetwork(), SystemClock(), RemotingSettings(), self)
+
+    def on_commands(self, connection: Connection, commands: list[RemotingCommand]) -> None:
+        """Answer 106."""
+        for command in commands:
+            self.looks += command.code == 106
+            known = self.looks > self._wrong_looks
+            here = f"{LOOPBACK}:{self.server.port}"
+            group = {"brokerName": "a", "cluster": "c", "brokerAddrs": {"0": here}}
+            body = fastjson.dumps({"brokerAddrTable": {"a": group} if known else {}})
+            connection.send(
+                command.reply(0, body=body) if command.code == 106 else unsupported(command)
+            )
+
+    def on_closed(self, connection: Connection, error: Exception | None) -> None:
+        """Nothing is kept."""
+
+
+@pytest.mark.parametrize("wrong_looks", [0, 1, 2, 3])
+async def test_check_when_a_fault_passes_between_looks_then_it_is_not_told(
+    wrong_looks: int,
+) -> None:
+    """A failover under way ends by itself: one look alone must not tell of it."""
+    one = MovingNameServer(wrong_looks)
+    await one.server.start(LOOPBACK, 0)
+    try:
+        target = Target(name_servers=(f"{LOOPBACK}:{one.server.port}",))
+        _, found = await _look_again(target, Timing(5_000, 3, 0), None)
+    finally:
+        await one.server.close()
+    assert [diagnosis.code for diagnosis in found] == ["name-server-empty"] * (wrong_looks == 3)
+
+
+@pytest.mark.parametrize("mode", ["true", "false"])
+def test_check_when_there_is_no_controller_mode_then_no_controller_is_asked(
+    tmp_path: Path, mode: str
+) -> None:
+    """Who has no say about the broker is no reason to call it ill."""
+    nobody = f"{LOOPBACK}:{allocate_ports()[-1]}"
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"brokerName=a\nenableControllerMode={mode}\ncontrollerAddr={nobody}\n"
+                    f"brokerIP1={LOOPBACK}\nlistenPort={allocate_ports()[-1]}\n"
+                    f"storePathRootDir={tmp_path / 'store'}\n")  # fmt: skip
+    target = target_of(str(conf), None, None, None, "", 2)
+    assert target.controllers == ((nobody,) if mode == "true" else ())
+    _, rows = found("-c", str(conf), "--looks", "1", *QUICK)
+    asked = {"controller-unreachable", "no-controller-answers"}
+    kinds = {key.split()[0] for key in rows}
+    assert kinds & asked == (asked if mode == "true" else set())
+
+
 def test_check_when_the_directory_is_no_store_then_it_is_not_called_well(tmp_path: Path) -> None:
     """The folder above it, for example: nothing was found there, and so nothing was wrong."""
     (tmp_path / "store").mkdir()
@@ -224,8 +367,9 @@ def test_check_when_a_key_is_written_wrong_then_it_is_noted(tmp_path: Path) -> N
                     f"listenPort={allocate_ports()[-1]}\n"
                     f"storePathRootDir={tmp_path / 'store'}\n")  # fmt: skip
     done = run("-c", str(conf), "--looks", "1", *QUICK)
-    assert done.exit_code == 0, "a note"
     assert "NOTE keys-unknown" in done.stdout
+    assert "WARNING broker-not-running: a " in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("0 errors, 1 warnings, 1 notes")
     assert "allAckInSyncStateset" in done.stdout
 
 

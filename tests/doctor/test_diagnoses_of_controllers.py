@@ -14,6 +14,7 @@ from rmqha.doctor.facts import (
     HaFacts,
     NameServerFacts,
     SetView,
+    Silent,
 )
 from rmqha.remoting.bodies import BrokerMemberGroup
 from tests.doctor.healthy import (
@@ -88,6 +89,26 @@ def test_dledger_25_when_nobody_leads_then_the_missing_majority_is_told() -> Non
         "3 of 3"
         in only(replace(all_run, sets={}, has_sets=False), "no-controller-leader").found.why
     )
+
+
+@pytest.mark.parametrize("why", [DOWN, HANGS])
+def test_controllers_when_none_that_was_named_answers_then_it_is_not_said_that_nobody_leads(
+    why: Silent,
+) -> None:
+    """The only one that was named was down, and a leader led."""
+    down = replace(HEALTHY.controllers[1], silent=why, view=None, leads=False, peers={}, config={})
+    facts = Facts(controllers=(down,))
+    assert codes(facts) == ["no-controller-answers", "controller-unreachable"]
+    found = diagnose(facts)[0].found
+    assert CONTROLLERS[1] in found.what
+    assert "cannot be told" in found.why
+    assert "--controllers" in found.next_step
+    many = replace(facts, controllers=tuple(replace(down, address=f"{n}:1") for n in range(7)))
+    assert "and 2 more" in diagnose(many)[0].found.what
+    # One that answers knows whether somebody leads, by the others' word or by their silence.
+    assert codes(replace(facts, controllers=(*HEALTHY.controllers[:1], down))) == [
+        "controller-unreachable"
+    ]
 
 
 def test_dledger_52_when_two_lead_then_both_and_their_terms_are_told() -> None:

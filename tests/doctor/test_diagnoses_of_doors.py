@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from rmqha.doctor.diagnosis import Severity
 from rmqha.doctor.examine import diagnose
 from rmqha.doctor.facts import BrokerFacts, ControllerFacts, Door, Facts, NameServerFacts, Silent
 from tests.doctor.healthy import (
@@ -17,6 +18,7 @@ from tests.doctor.healthy import (
     SLAVE,
     broker,
     codes,
+    controller,
     info,
     name_server,
     only,
@@ -52,6 +54,16 @@ def test_doors_when_none_is_open_then_each_server_is_told_once_and_nothing_else(
     ]
     kinds = ["controller"] * 3 + ["name server"] * 2 + ["broker"] * 3
     assert all(f"the {kind} " in one.found.what for kind, one in zip(kinds, found, strict=True))
+
+
+def test_node_when_its_answer_cannot_be_read_then_it_is_named() -> None:
+    """One such node ended the whole check with exit code 2, and nobody said which."""
+    facts = controller(1, unreadable="its answer to 60022 cannot be read: no JSON")
+    facts = name_server(0, broker(2, facts, unreadable="no UTF-8"), unreadable="no JSON")
+    found = diagnose(facts)
+    assert {(one.severity, one.code) for one in found} == {(Severity.ERROR, "answer-unreadable")}
+    assert [one.found.subject for one in found] == [CONTROLLERS[1], NAME_SERVERS[0], SLAVE]
+    assert "60022 cannot be read: no JSON" in found[0].found.what
 
 
 def test_credentials_when_refused_then_what_was_answered_and_where_to_write_them_is_told() -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from rmqha.doctor.diagnosis import Severity
 from rmqha.doctor.examine import diagnose
-from rmqha.doctor.facts import Facts, IdentityFacts, PortFacts, QueueFacts
+from rmqha.doctor.facts import Facts, IdentityFacts, PortFacts, QueueFacts, StoreFacts
 from rmqha.ha.epochs import EpochEntry
 from rmqha.store.checkpoint import Checkpoint
 from rmqha.store.identity import Identity
@@ -219,7 +219,9 @@ def test_4771_when_an_offset_is_beyond_its_queue_then_the_group_is_named() -> No
 def test_store_when_the_broker_was_killed_then_the_abort_file_is_explained() -> None:
     dead = replace(silent(2, facts=store(abort=True)), sets={}, controllers=(), name_servers=())
     dead = replace(dead, ports=(), identity=None)
-    assert "Do not delete" in only(dead, "unclean-stop").found.next_step
+    assert codes(dead) == ["broker-not-running", "unclean-stop"]
+    assert "Do not delete" in diagnose(dead)[1].found.next_step
+    assert "it was killed" in diagnose(dead)[0].found.why
     assert codes(store(abort=True)) == []
     assert "unclean-stop" not in codes(silent(2, HANGS, store(abort=True)))
 
@@ -273,9 +275,74 @@ def test_store_when_it_is_empty_then_no_checkpoint_and_no_epochs_are_right() -> 
     assert codes(facts) == []
 
 
-def test_store_when_the_broker_stopped_in_order_then_nothing_is_noted() -> None:
+def test_store_when_the_broker_stopped_in_order_then_it_is_told_that_it_does_not_run() -> None:
+    """Of a broker that is down nothing was said to be wrong."""
     dead = replace(silent(2), sets={}, controllers=(), name_servers=(), ports=(), identity=None)
-    assert codes(dead) == []
+    found = only(dead, "broker-not-running")
+    assert found.severity is Severity.WARNING
+    assert f"no broker answers at {SLAVE}" in found.found.what
+    assert "cannot connect" in found.found.what
+    assert "stopped in order" in found.found.why
+    assert "not run yet" in only(replace(dead, store=StoreFacts(STORE)), found.code).found.why
+    assert "How it ended is not known" in only(replace(dead, store=None), found.code).found.why
+    # The files alone say nothing of who runs, and who hangs is told otherwise.
+    assert codes(replace(dead, conf=None)) == []
+    assert codes(silent(2, HANGS, dead)) == ["broker-hangs"]
+    assert dead.conf is not None
+    refused = replace(dead, conf=replace(dead.conf, refusal="listenPort=x"))
+    assert codes(refused) == ["config-refused"]
+
+
+def test_broker_when_others_miss_it_then_it_is_told_once() -> None:
+    """By those that know it, with what is missing without it."""
+    gone = replica(2, alive=False)
+    outside = info(in_sync=(replica(1), replica(3)), behind=(gone,))
+    assert "broker-not-running" not in codes(sets(outside, silent(2)))
+    registered = replace(silent(2), sets={}, controllers=(), ports=(), identity=None)
+    assert "broker-not-running" not in codes(registered)
+
+
+def test_store_when_its_checkpoint_is_damaged_then_it_is_told_and_not_called_missing() -> None:
+    facts = store(checkpoint=None, checkpoint_damage="/store/checkpoint has 2 bytes")
+    found = only(facts, "checkpoint-damaged")
+    assert "has 2 bytes" in found.found.what
+    assert found.severity is Severity.ERROR
+
+
+def test_store_when_tables_are_damaged_then_each_file_is_told() -> None:
+    facts = store(config_damages={"/store/config/topics.json": "no JSON", "/b": "no object"})
+    found = diagnose(facts)
+    assert [(one.code, one.found.subject) for one in found] == [
+        ("config-file-damaged", "/store/config/topics.json"), ("config-file-damaged", "/b"),
+    ]  # fmt: skip
+    assert "no JSON" in found[0].found.what
+
+
+@pytest.mark.parametrize(
+    ("setting", "sizes", "wrong"),
+    [
+        ("4096", (4096, 4096), None), ("4096", (4096, 4106), "/1 has 4106 bytes;"),
+        ("8192", (4096, 4096), "/0 has 4096, /1 has 4096 bytes;"),
+        ("", (1 << 30, 1 << 30), None), ("", (1 << 30, 4096), "/1 has 4096 bytes;"),
+        ("4096", (1, 2, 3, 4, 5), "/2 has 3 bytes (and 2 more files);"), ("much", (1, 2), None),
+        (None, (4096, 4096), None), (None, (4096, 4106), "/1 has 4106 bytes; the first one has 4096"),
+    ],
+)  # fmt: skip
+def test_store_when_files_of_the_log_have_another_length_then_they_are_told(
+    setting: str | None, sizes: tuple[int, ...], wrong: str | None
+) -> None:
+    """A broker ends for it at its start; without its configuration the first file is the measure."""
+    facts = store(log_sizes={f"/{at}": size for at, size in enumerate(sizes)})
+    facts = (
+        replace(facts, conf=None) if setting is None
+        else conf(facts, mappedFileSizeCommitLog=setting)
+    )  # fmt: skip
+    if wrong is None:
+        assert codes(facts) == []
+    else:
+        found = only(facts, "commit-log-file-size-differs").found.what
+        assert wrong in found
+        assert ("mappedFileSizeCommitLog = " in found) is (setting is not None)
 
 
 def test_identity_when_there_are_no_controllers_then_none_is_needed() -> None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from rmqha.doctor.diagnosis import Severity
 from rmqha.doctor.examine import diagnose
-from rmqha.doctor.facts import Facts, HaFacts
+from rmqha.doctor.facts import BrokerFacts, Facts, HaFacts, NameServerFacts
+from rmqha.remoting.bodies import BrokerMemberGroup
 from tests.doctor.healthy import (
+    BROKERS,
+    CLUSTER,
+    DOWN,
     HEALTHY,
     MASTER,
     NAME,
     NAME_SERVERS,
+    SLAVE,
     broker,
     codes,
     config,
@@ -52,10 +58,75 @@ def test_set_when_nobody_knows_the_name_then_it_is_not_said_that_nothing_is_wron
     found = only(facts, "no-such-set").found
     assert found.subject == "broker-b"
     assert f"The controllers know {NAME}." in found.why
-    assert codes(replace(facts, set_name="")) == []
+    assert codes(replace(facts, set_name="")) == ["name-server-empty"] * 2
     # Nobody was there to ask, or it is a broker's own file, whose set may be new.
     assert codes(replace(facts, name_servers=(), has_sets=False)) == []
     assert codes(replace(facts, conf=HEALTHY.conf)) == []
+
+
+def registered(*ids: int, **conf: str) -> Facts:
+    """Name servers alone, with these brokers of the set registered; the others are gone."""
+    known = {broker_id: BROKERS[broker_id or 1] for broker_id in ids}
+    facts = HEALTHY
+    for broker_id in BROKERS:
+        facts = (
+            config(broker_id, facts, **conf) if broker_id in ids else silent(broker_id, facts=facts)
+        )
+    living = tuple(one for one in facts.brokers if one.silent is None)
+    one = BrokerMemberGroup(CLUSTER, NAME, known)
+    servers = tuple(NameServerFacts(at, sets={NAME: one}) for at in NAME_SERVERS)
+    return Facts(name_servers=servers, brokers=living)
+
+
+def test_set_when_only_slaves_are_registered_then_nobody_can_write_to_it() -> None:
+    """Its master and all controllers were killed, and nothing was said to be wrong."""
+    facts = registered(2, 3)
+    found = only(facts, "set-without-master")
+    assert found.severity is Severity.ERROR
+    assert f"They have 2 ({SLAVE}), 3 (" in found.found.why
+    assert "acts as master" not in found.found.why
+    # The controllers' word comes first, and so does a name server that knows the master.
+    assert "set-without-master" not in codes(replace(facts, sets=HEALTHY.sets, has_sets=True))
+    known = replace(facts.name_servers[1], sets={NAME: group()})
+    one = replace(facts, name_servers=(facts.name_servers[0], known))
+    assert codes(one) == ["name-servers-differ"]
+    assert codes(replace(facts, name_servers=registered(0, 2).name_servers)) == []
+    acting = broker(2, facts, ha=HaFacts(True))
+    assert f"{SLAVE} acts as master, unregistered" in only(acting, found.code).found.why
+    assert codes(replace(facts, has_sets=True)) == ["set-without-master"], "controllers of others"
+
+
+def test_set_when_a_slave_acts_for_the_master_then_that_is_told() -> None:
+    """Without its master the set takes no writes, by configuration; others take them."""
+    facts = registered(2, 3, enableSlaveActingMaster="true")
+    found = only(facts, "slave-acts-for-master")
+    assert found.severity is Severity.WARNING
+    assert f"{SLAVE} serves for it" in found.found.what
+    # Only the one with the smallest id may.
+    assert codes(config(2, facts, enableSlaveActingMaster="false")) == ["set-without-master"]
+    dead = replace(facts, brokers=(BrokerFacts(SLAVE, NAME, DOWN), *facts.brokers[1:]))
+    assert "slave-acts-for-master" in codes(dead)
+
+
+def test_set_when_only_learners_are_registered_then_its_master_is_elsewhere() -> None:
+    """A name server of another place has the replicas that shall never be master alone."""
+    assert codes(registered(2, 3, asyncLearner="true")) == []
+    mixed = config(3, registered(2, 3, asyncLearner="true"), asyncLearner="false")
+    assert codes(mixed) == ["set-without-master"]
+
+
+def test_name_server_when_it_knows_no_broker_then_it_is_told() -> None:
+    """All brokers were killed, and nothing was said to be wrong."""
+    empty = Facts(name_servers=(NameServerFacts(NAME_SERVERS[0]),))
+    found = only(empty, "name-server-empty")
+    assert (found.severity, found.found.subject) == (Severity.WARNING, NAME_SERVERS[0])
+    # Of one set alone it is told otherwise; so is a name server that lacks what others know.
+    assert codes(replace(empty, set_name=NAME, conf=HEALTHY.conf)) == []
+    assert "name-server-empty" not in codes(name_server(0, sets={}))
+    # Who says nothing knows we know not what.
+    for silence in ({"refused": "code 3"}, {"silent": DOWN}, {"unreadable": "no JSON"}):
+        one = replace(empty.name_servers[0], **silence)
+        assert "name-server-empty" not in codes(Facts(name_servers=(one,)))
 
 
 @pytest.mark.parametrize("is_slave", [True, False])

@@ -7,8 +7,12 @@ import asyncio
 from msgspec.structs import replace
 
 from rmqha.doctor.aio.looking import Target, look
-from rmqha.doctor.distinct import distinct_brokers, distinct_controllers
-from rmqha.doctor.facts import BrokerFacts, ControllerFacts
+from rmqha.doctor.distinct import (
+    controllers_of_one_group,
+    distinct_brokers,
+    distinct_controllers,
+)
+from rmqha.doctor.facts import BrokerFacts, ControllerFacts, Facts
 from rmqha.testing.sockets import LOOPBACK
 from tests.doctor.healthy import CONTROLLERS, HEALTHY, NAME, cache
 from tests.doctor.test_diagnoses_of_controllers import view
@@ -63,3 +67,21 @@ def test_look_when_controllers_are_given_by_name_then_nobody_leads_twice() -> No
     assert [one.address for one in facts.controllers] == [f"{LOOPBACK}:1"]
     assert len(facts.leaders) == 1
     assert CONTROLLERS[0] not in facts.resolved
+
+
+def test_groups_when_brokers_name_several_then_none_of_them_is_meant() -> None:
+    """Lists that have a member in common are of one group, in whatever order they are met."""
+
+    def named(*lists: str) -> tuple[str, ...]:
+        config = {"enableControllerMode": "True"}
+        brokers = tuple(
+            BrokerFacts(f"10.0.1.{at}:1", NAME, config={**config, "controllerAddr": one})
+            for at, one in enumerate(lists)
+        )
+        return controllers_of_one_group(Facts(brokers=brokers, resolved={"c0": ("10.0.0.1",)}))
+
+    assert named() == named("") == ()
+    assert named("10.0.0.1:1;b:1") == ("10.0.0.1:1", "b:1")
+    assert set(named("a:1", "b:1;d:1", "a:1;b:1", "")) == {"a:1", "b:1", "d:1"}
+    assert set(named("c0:1", "10.0.0.1:1;b:1")) == {"c0:1", "10.0.0.1:1", "b:1"}
+    assert named("a:1", "b:1") == named("c0:1", "10.0.0.1:2") == ()

@@ -122,4 +122,5 @@ def test_check_when_servers_ask_for_a_user_then_what_they_refused_is_told(
         tools = tmp_path / "tools.yml"
         tools.write_text(f"accessKey: root\nsecretKey: {ROOT['password']}\n")
         monkeypatch.setenv(TOOLS_FILE, str(tools))
-        assert found(*servers(cluster)) == (0, {})
+        code, rows = found(*servers(cluster))
+        assert (code, kinds(rows)) == (1, {"name-server-empty"}), "there is no broker"

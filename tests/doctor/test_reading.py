@@ -242,5 +242,5 @@ def test_clock_when_a_broker_answers_late_then_its_clock_is_not_called_wrong(
 
 def test_sets_when_the_leader_refuses_then_nothing_is_known() -> None:
     ask, _ = asker({("c0:1", 1006): good({"replicasInfoTable": {}})})
-    assert asyncio.run(ask.sets("c0:1", ["broker-a"])) == {}
-    assert asyncio.run(ask.sets("c1:1", ["broker-a"])) is None
+    assert asyncio.run(ask.sets("c0:1", ["broker-a"])) == ({}, "")
+    assert asyncio.run(ask.sets("c1:1", ["broker-a"])) == (None, "")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from rmqha.doctor.aio.store_files import read_identity, read_store
+import rmqha.broker
+from rmqha.doctor.aio.store_files import CONFIG_FILES, read_identity, read_store
 from rmqha.doctor.facts import QueueFacts, StoreFacts
 from rmqha.ha.epochs import EpochEntry, format_epochs
 from rmqha.store.checkpoint import SIZE, Checkpoint, write_into
@@ -144,10 +146,66 @@ def test_epochs_when_the_file_is_damaged_then_its_backup_serves(root: Path, back
     assert facts.epochs == (EPOCHS if backup else None)
 
 
-def test_offsets_when_the_table_is_damaged_then_there_are_none(root: Path) -> None:
-    """Brokers take its backup; a diagnosis of offsets needs whole ones."""
-    (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"Orders@group":{"x":')
-    assert read(root).consumer_offsets == {}
+@pytest.mark.parametrize("text", ['{"offsetTable":{"Orders@group":{"x":', "{", ""])
+def test_offsets_when_the_table_is_damaged_then_its_copy_serves(root: Path, text: str) -> None:
+    """As brokers have it: a diagnosis of offsets needs whole ones."""
+    path = root / "config" / "consumerOffset.json"
+    whole = path.read_text()
+    path.write_text(text)
+    facts = read(root)
+    assert facts.consumer_offsets == {}
+    assert list(facts.config_damages) == [str(path)]
+    Path(f"{path}.bak").write_text(whole)
+    facts = read(root)
+    assert facts.consumer_offsets == {("Orders", "group", 3): 4}
+    assert facts.config_damages == {}
+    path.unlink()
+    assert read(root).consumer_offsets == {("Orders", "group", 3): 4}
+
+
+def test_offsets_when_the_table_has_another_shape_then_it_is_damaged(root: Path) -> None:
+    """The broker takes its copy for files that are no JSON, and none for what is in them."""
+    path = root / "config" / "consumerOffset.json"
+    Path(f"{path}.bak").write_text(path.read_text())
+    path.write_text('{"offsetTable":{"Orders@group":{"x":1}}}')
+    assert "'Orders@group' in offsetTable holds 'x'" in read(root).config_damages[str(path)]
+
+
+@pytest.mark.parametrize("name", CONFIG_FILES)
+def test_config_when_a_file_is_damaged_then_it_is_named(root: Path, name: str) -> None:
+    """A broker ended with exit code 3 over a store of which nothing was said to be wrong."""
+    path = root / "config" / name
+    path.write_text("{")
+    assert list(read(root).config_damages) == [str(path)]
+
+
+def test_config_when_the_broker_has_a_table_then_it_is_looked_at() -> None:
+    """A table that is new in the broker and unknown here would be damaged without a word."""
+    sources = Path(rmqha.broker.__file__).parent.rglob("*.py")
+    named = re.compile(r'path\("config", "([^"]+\.json)"\)')
+    assert {name for one in sources for name in named.findall(one.read_text())} == {*CONFIG_FILES}
+
+
+@pytest.mark.parametrize(
+    ("size", "damaged"), [(0, False), (2, True), (SIZE, False), (SIZE + 1, True)]
+)
+def test_checkpoint_when_its_length_is_another_then_it_is_damaged(
+    root: Path, size: int, damaged: bool
+) -> None:
+    """Counted as filled up with zeros, it had nothing wrong; the broker ends for it."""
+    path = root / "checkpoint"
+    path.write_bytes(path.read_bytes().ljust(SIZE + 1, b"\x00")[:size])
+    facts = read(root)
+    assert bool(facts.checkpoint_damage) is damaged
+    assert (facts.checkpoint is None) is (size != SIZE)
+
+
+def test_log_when_a_file_has_another_length_then_each_is_told(root: Path) -> None:
+    path = root / "commitlog" / f"{FILE_SIZE:020d}"
+    with path.open("ab") as file:
+        file.write(b"x" * 10)
+    (root / "commitlog" / f"{2 * FILE_SIZE:020d}").touch()
+    assert list(read(root).log_sizes.values()) == [FILE_SIZE, FILE_SIZE + 10]
 
 
 def test_queue_when_its_newest_file_is_empty_then_the_one_before_counts(root: Path) -> None:

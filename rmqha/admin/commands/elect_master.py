@@ -7,11 +7,17 @@ from typing import Any
 import click
 
 from rmqha.admin.commands.election_history import candidate_line, master_change
+from rmqha.admin.commands.switch_master import need_cluster
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, broker_name_option, cluster_option, controllers_option
 from rmqha.client.exchange import Exchange, Refused, Unreachable, ask_leader
 from rmqha.remoting import fastjson
-from rmqha.remoting.bodies import BrokerMemberGroup, ElectMasterResponseBody
+from rmqha.remoting.bodies import (
+    BrokerMemberGroup,
+    BrokerReplicasInfo,
+    ElectMasterResponseBody,
+    encode_names,
+)
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
@@ -24,7 +30,14 @@ def run(
     cluster_name: str,
     dry_run: bool = False,
 ) -> Exchange[Report]:
-    """Ask the leader (1002) to prefer this broker; it refuses when the broker may not be master."""
+    """Ask the leader (1002) to prefer this broker; it refuses when the broker may not be master.
+
+    Raises:
+        NotFound: the set is of another cluster, by the word of a broker that is alive. Controllers
+            know sets by their names alone, and would elect.
+    """
+    alive = yield from _living(controllers, broker_name, broker_id)
+    yield from need_cluster(alive, broker_name, cluster_name)
     fields = ext_fields(
         clusterName=cluster_name, brokerName=broker_name, brokerId=broker_id, designateElect=True
     )
@@ -70,6 +83,23 @@ def run(
     ] or [(broker_name, elected.get("masterBrokerId"), master_address, "master", *epochs)]
     columns = ("Broker set", "Broker id", "Address", "Role", "Master epoch", "Set epoch")
     return Report(plain, data, (Table("Elected", columns, rows),))
+
+
+def _living(controllers: tuple[str, ...], broker_name: str, broker_id: int) -> Exchange[list[str]]:
+    """Addresses of the set's brokers that are alive, the one that shall be master first; none where
+    the controllers do not tell: what follows says why."""
+    request = RemotingCommand(
+        RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=encode_names((broker_name,))
+    )
+    try:
+        _, answer = yield from ask_leader(controllers, request)
+    except Refused:
+        return []
+    info = BrokerReplicasInfo.decode(answer.body).replicas_info_table.get(broker_name)
+    if info is None:
+        return []
+    found = [one for one in (*info.in_sync_replicas, *info.not_in_sync_replicas) if one.alive]
+    return [one.broker_address for one in sorted(found, key=lambda one: one.broker_id != broker_id)]
 
 
 def _why_not(controllers: tuple[str, ...], fields: dict[str, str], broker_id: int) -> Exchange[str]:

@@ -78,7 +78,8 @@ def described(
     tables = [Table(message.message_id, ("What", "Value"), rows)]
     if tracks:
         tables.append(Table("Consumers", ("Group", "Track", "Why"), tracks))
-    return Report(plain, data, tuple(tables), failures, {message.body_path: message.body})
+    files = {message.body_path: message.body}
+    return Report(plain, data, tuple(tables), failures, files, makes_folders=True)
 
 
 def merged(reports: list[Report]) -> Report:
@@ -89,6 +90,7 @@ def merged(reports: list[Report]) -> Report:
         tuple(table for report in reports for table in report.tables),
         tuple(failure for report in reports for failure in report.failures),
         {path: body for report in reports for path, body in report.files.items()},
+        makes_folders=True,
     )
 
 

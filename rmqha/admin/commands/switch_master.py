@@ -7,6 +7,8 @@ refuses them from before the election on.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import click
 
 from rmqha.admin.commands import java_hold
@@ -60,7 +62,7 @@ def run(
     """
     known = yield from _known(controllers, broker_name)
     if known.master_address is not None:
-        yield from _need_cluster(known.master_address, broker_name, cluster_name)
+        yield from need_cluster((known.master_address,), broker_name, cluster_name)
     if known.master_broker_id == broker_id:
         return _report(broker_name, broker_id, known, known, "it was the master already")
     master = _checked(known, broker_name, broker_id)
@@ -144,21 +146,27 @@ def _known(controllers: tuple[str, ...], broker_name: str) -> Exchange[ReplicasI
     return table[broker_name]
 
 
-def _need_cluster(master: str, broker_name: str, cluster_name: str) -> Exchange[None]:
-    """Refuse a set of another cluster than the one that is meant: its master says which (1007).
+def need_cluster(brokers: Iterable[str], broker_name: str, cluster_name: str) -> Exchange[None]:
+    """Refuse a set of another cluster than the one that is meant: a broker of it says which (1007).
 
-    Where it does not tell, or nobody is there, whoever asks is believed: what follows asks it anew.
+    Where none tells, or nobody is there, whoever asks is believed: what follows asks anew.
+
+    Args:
+        brokers: addresses; the first that tells counts.
 
     Raises:
         NotFound: it is of another cluster.
     """
-    try:
-        answer = yield from ask(master, RemotingCommand(RequestCode.GET_BROKER_EPOCH_CACHE))
-    except (Refused, Unreachable):
-        return
-    told = EpochEntryCache.decode(answer.body).cluster_name
-    if told not in ("", cluster_name):
-        raise NotFound(f"broker set {broker_name} is of cluster {told}, not of {cluster_name}")
+    for address in brokers:
+        try:
+            answer = yield from ask(address, RemotingCommand(RequestCode.GET_BROKER_EPOCH_CACHE))
+        except (Refused, Unreachable):
+            continue
+        told = EpochEntryCache.decode(answer.body).cluster_name
+        if told not in ("", cluster_name):
+            raise NotFound(f"broker set {broker_name} is of cluster {told}, not of {cluster_name}")
+        if told:
+            return
 
 
 def _checked(known: ReplicasInfo, broker_name: str, broker_id: int) -> str:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -38,8 +38,12 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.ports import Clock
 from rmqha.runtime.properties import parse_properties
 
+T = TypeVar("T")
+
 AT_ONCE_MAX = 64
 """Nodes that are asked at the same time."""
+REASON_MAX = 200
+"""Characters of what a node says, or of what is wrong with it."""
 _OF_A_BROKER = (
     RequestCode.GET_BROKER_RUNTIME_INFO,
     RequestCode.GET_BROKER_HA_STATUS,
@@ -60,6 +64,42 @@ class Reply(NamedTuple):
         """The body of a good answer; empty otherwise."""
         good = self.answer is not None and self.answer.code == ResponseCode.SUCCESS
         return self.answer.body if good and self.answer is not None else b""
+
+
+class ToldSets(NamedTuple):
+    """What a leader says of broker sets.
+
+    Attributes:
+        table: by name; None when it gives no answer.
+        unreadable: why its answer says nothing; empty otherwise.
+    """
+
+    table: Mapping[str, ReplicasInfo] | None
+    unreadable: str = ""
+
+
+class _Reader:
+    """Reads what one node answered; what cannot be read says nothing.
+
+    Attributes:
+        unreadable: why the first such answer says nothing; empty for none.
+    """
+
+    def __init__(self) -> None:
+        self.unreadable = ""
+
+    def read(self, code: RequestCode, body: bytes, decode: Callable[[bytes], T]) -> T | None:
+        """The answer to a question; None where it says nothing."""
+        try:
+            return decode(body)
+        except (RemoteProtocolError, ConfigInvalid) as error:
+            words = f"its answer to {int(code)} ({code.name}) cannot be read: {error}"
+            self.unreadable = self.unreadable or words[:REASON_MAX]
+            return None
+
+
+def _configuration(body: bytes) -> dict[str, str]:
+    return parse_properties(text_of(body))
 
 
 class Asker:
@@ -128,24 +168,34 @@ class Asker:
                 self._ask(address, RequestCode.GET_CONTROLLER_VIEW),
                 self._ask(address, RequestCode.GET_CONTROLLER_CONFIG),
             )
-        fields = answer.ext_fields or {}
+        fields, reader = answer.ext_fields or {}, _Reader()
+        seen = config_found = None
+        if view.body:
+            seen = reader.read(RequestCode.GET_CONTROLLER_VIEW, view.body, view_of)
+        if config.body:
+            config_found = reader.read(
+                RequestCode.GET_CONTROLLER_CONFIG, config.body, _configuration
+            )
         return ControllerFacts(
             address,
             denied=_denial(view.answer, config.answer),
+            unreadable=reader.unreadable,
             leads=fields.get("isLeader") == "true",
             leader_address=fields.get("controllerLeaderAddress", ""),
             peers=peers_of(fields.get("peers", "")),
-            view=view_of(view.body) if view.body else None,
-            config=parse_properties(text_of(config.body)) if config.body else {},
+            view=seen,
+            config=config_found or {},
         )
 
-    async def sets(self, leader: str, names: Iterable[str]) -> Mapping[str, ReplicasInfo] | None:
-        """Broker sets by the leader's word; None when it gives no answer."""
-        body = encode_names(sorted(set(names)))
-        reply = await self._ask(leader, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body)
+    async def sets(self, leader: str, names: Iterable[str]) -> ToldSets:
+        """Broker sets by the leader's word."""
+        code, reader = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, _Reader()
+        reply = await self._ask(leader, code, encode_names(sorted(set(names))))
         if not reply.body:
-            return None
-        return BrokerReplicasInfo.decode(reply.body).replicas_info_table
+            return ToldSets(None)
+        found = reader.read(code, reply.body, BrokerReplicasInfo.decode)
+        table = None if found is None else found.replicas_info_table
+        return ToldSets(table, reader.unreadable)
 
     # -- name servers and brokers ------------------------------------------------------------------
 
@@ -155,12 +205,15 @@ class Asker:
 
     async def _name_server(self, address: str) -> NameServerFacts:
         async with self._turns:
-            answer, silent = await self._ask(address, RequestCode.GET_BROKER_CLUSTER_INFO)
+            code, reader = RequestCode.GET_BROKER_CLUSTER_INFO, _Reader()
+            answer, silent = await self._ask(address, code)
         if answer is None:
             return NameServerFacts(address, await self._with_door(address, silent))
         if answer.code != ResponseCode.SUCCESS:
             return NameServerFacts(address, refused=_refusal(answer), denied=_denial(answer))
-        return NameServerFacts(address, sets=ClusterInfo.decode(answer.body).broker_addr_table)
+        found = reader.read(code, answer.body, ClusterInfo.decode)
+        sets = {} if found is None else found.broker_addr_table
+        return NameServerFacts(address, unreadable=reader.unreadable, sets=sets)
 
     async def brokers(self, listed: Mapping[str, str]) -> tuple[BrokerFacts, ...]:
         """Ask brokers, given by address with the set that each is known in."""
@@ -174,18 +227,30 @@ class Asker:
         told_ms = self._clock.wall_ms()
         if all(one.answer is None for one in replies):
             return BrokerFacts(address, name, await self._with_door(address, replies[0].silent))
-        runtime_body, ha, epochs, config, topics = (one.body for one in replies)
-        runtime = decode_table(runtime_body) if runtime_body else {}
+        bodies = {
+            code: one.body for code, one in zip(_OF_A_BROKER, replies, strict=True) if one.body
+        }
+        reader = _Reader()
+
+        def of(code: RequestCode, decode: Callable[[bytes], T]) -> T | None:
+            return reader.read(code, bodies[code], decode) if code in bodies else None
+
+        runtime = of(RequestCode.GET_BROKER_RUNTIME_INFO, decode_table) or {}
         theirs_ms = broker_clock_ms(runtime)
+        ha = of(RequestCode.GET_BROKER_HA_STATUS, lambda body: ha_facts(body, theirs_ms))
+        epochs = of(RequestCode.GET_BROKER_EPOCH_CACHE, EpochEntryCache.decode)
+        config = of(RequestCode.GET_BROKER_CONFIG, _configuration)
+        topics = of(RequestCode.GET_ALL_TOPIC_CONFIG, topic_names)
         return BrokerFacts(
             address,
             name,
             denied=_denial(*(one.answer for one in replies)),
+            unreadable=reader.unreadable,
             runtime=runtime,
-            ha=ha_facts(ha, theirs_ms) if ha else None,
-            epochs=EpochEntryCache.decode(epochs) if epochs else None,
-            config=parse_properties(text_of(config)) if config else {},
-            topics=topic_names(topics) if topics else None,
+            ha=ha,
+            epochs=epochs,
+            config=config or {},
+            topics=topics,
             clock_ahead_ms=None if theirs_ms is None else _ahead_ms(theirs_ms, asked_ms, told_ms),
         )
 
@@ -205,4 +270,4 @@ def _denial(*answers: RemotingCommand | None) -> str:
 
 def _refusal(answer: RemotingCommand) -> str:
     words = re.sub(r"\s+", " ", answer.remark or "").strip()
-    return f"code {answer.code} {words}".strip()[:200]
+    return f"code {answer.code} {words}".strip()[:REASON_MAX]

@@ -11,10 +11,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.doctor.aio.asking import Asker
+from rmqha.doctor.aio.asking import Asker, ToldSets
 from rmqha.doctor.aio.store_files import read_identity, read_store
-from rmqha.doctor.distinct import distinct_brokers, distinct_controllers
+from rmqha.doctor.distinct import (
+    controllers_of_one_group,
+    distinct_brokers,
+    distinct_controllers,
+)
 from rmqha.doctor.facts import (
+    BrokerFacts,
     ConfFacts,
     ControllerFacts,
     Facts,
@@ -60,34 +65,25 @@ class Target(Struct, frozen=True):
 async def look(asker: Asker, target: Target) -> Facts:
     """Gather the facts.
 
+    Where none of the controllers that were given leads, those that the brokers name are asked, too.
+
     Raises:
         OSError: a file of the store is there and cannot be read.
-        RemoteProtocolError: somebody answered with something else than that kind of node does.
     """
     controllers, name_servers = await asyncio.gather(
         asker.controllers(target.controllers), asker.name_servers(target.name_servers)
     )
-    members = [one for c in controllers for one in c.peers.values()]
-    resolved = await _resolved([*target.controllers, *target.name_servers, *members])
-    controllers = distinct_controllers(controllers, resolved)
-    leader = next((one.address for one in controllers if one.leads), None)
-    names = [target.set_name] if target.set_name else _names(controllers, name_servers)
-    told = await asker.sets(leader, names) if leader and names else None
-    sets = told or {}
-    if target.set_name:
-        name_servers = tuple(_only(target.set_name, one) for one in name_servers)
-    brokers = distinct_brokers(await asker.brokers(_listed(target, sets, name_servers)))
-    addresses = [
-        a for one in brokers for a in split_addresses(one.config.get("controllerAddr", ""))
-    ]
-    addresses += [a for info in sets.values() for a in _replica_addresses(info)]
+    facts = await _cluster(asker, target, controllers, name_servers, {})
+    named = () if facts.leaders else controllers_of_one_group(facts)
+    unasked = [one for one in named if all(one != known.address for known in controllers)]
+    if unasked:
+        more = await asker.controllers(unasked)
+        found = {one.address: one for one in (*controllers, *more)}
+        asked = {one.address: one for one in facts.brokers}
+        facts = await _cluster(asker, target, tuple(found.values()), name_servers, asked)
     store = target.store
-    return Facts(
-        controllers=controllers,
-        name_servers=name_servers,
-        brokers=brokers,
-        sets=sets,
-        has_sets=told is not None,
+    return replace(
+        facts,
         set_name=target.set_name,
         conf=target.conf,
         identity=None if store is None else read_identity(store.identity),
@@ -97,8 +93,54 @@ async def look(asker: Asker, target: Target) -> Facts:
         ports=tuple(
             PortFacts(key, port, _is_free(target.bind_host, port)) for key, port in target.ports
         ),
-        resolved=resolved | await _resolved(addresses),
     )  # fmt: skip
+
+
+async def _cluster(
+    asker: Asker,
+    target: Target,
+    controllers: tuple[ControllerFacts, ...],
+    name_servers: tuple[NameServerFacts, ...],
+    asked: Mapping[str, BrokerFacts],
+) -> Facts:
+    """What the leader of these controllers says of the sets, and the brokers that anybody knows.
+
+    Args:
+        asked: brokers that have been asked, by address.
+    """
+    members = [one for c in controllers for one in c.peers.values()]
+    given = (*target.controllers, *target.name_servers, *(one.address for one in controllers))
+    resolved = await _resolved([*given, *members])
+    controllers = distinct_controllers(controllers, resolved)
+    leader = next((one.address for one in controllers if one.leads), None)
+    names = [target.set_name] if target.set_name else _names(controllers, name_servers)
+    told = await asker.sets(leader, names) if leader and names else ToldSets(None)
+    if told.unreadable:
+        controllers = tuple(
+            replace(one, unreadable=told.unreadable) if one.address == leader else one
+            for one in controllers
+        )
+    sets = told.table or {}
+    if target.set_name:
+        name_servers = tuple(_only(target.set_name, one) for one in name_servers)
+    listed = _listed(target, sets, name_servers)
+    unasked = {address: name for address, name in listed.items() if address not in asked}
+    found = {**asked, **{one.address: one for one in await asker.brokers(unasked)}}
+    brokers = distinct_brokers(
+        [replace(found[address], listed_as=name) for address, name in listed.items()]
+    )
+    addresses = [
+        a for one in brokers for a in split_addresses(one.config.get("controllerAddr", ""))
+    ]
+    addresses += [a for info in sets.values() for a in _replica_addresses(info)]
+    return Facts(
+        controllers=controllers,
+        name_servers=name_servers,
+        brokers=brokers,
+        sets=sets,
+        has_sets=told.table is not None,
+        resolved=resolved | await _resolved(addresses),
+    )
 
 
 def _names(

@@ -7,23 +7,32 @@ to be ahead of it.
 from __future__ import annotations
 
 import mmap
-from contextlib import ExitStack, suppress
+import sys
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from rmqha.base.errors import RemoteProtocolError, StoreCorrupted, StoreDamaged
+from rmqha.broker.groups.offset_table import read_table
 from rmqha.doctor.facts import IdentityFacts, QueueFacts, StoreFacts
 from rmqha.ha.aio.epoch_file import BACKUP_SUFFIX
 from rmqha.ha.epochs import EpochEntry, load_epochs
-from rmqha.remoting import fastjson
-from rmqha.remoting.values import as_number, as_object
 from rmqha.store import checkpoint as cp
 from rmqha.store import recovery
+from rmqha.store.config_files import BACKUP_SUFFIX as CONFIG_BACKUP_SUFFIX
+from rmqha.store.config_files import decode_config
 from rmqha.store.consume_queue import UNIT, valid_units
 from rmqha.store.identity import TEMPORARY_SUFFIX, Identity, decode_identity
 from rmqha.store.record import Head
 from rmqha.store.segments import starts_of
 
 _MISSING = "is missing"
+OFFSETS = "consumerOffset.json"
+CONFIG_FILES = (
+    "topics.json", "topicQueueMapping.json", "subscriptionGroup.json", "accounts.json", OFFSETS,
+    "delayOffset.json", "rmqhaTimers.json", "messageRequestMode.json", "consumerOrderInfo.json",
+)  # fmt: skip
+"""Those of ``config`` without which ``bin/mqbroker`` does not start, if they are there and damaged."""
 
 
 def read_identity(path: Path) -> IdentityFacts:
@@ -59,18 +68,32 @@ def read_store(root: Path, commit_log: Path, epoch_path: Path, files_max: int) -
     Raises:
         OSError: a file is there and cannot be read.
     """
-    data = _content(root / "checkpoint")
-    checkpoint = None if data is None else cp.read(data)
+    checkpoint, checkpoint_damage = _checkpoint(root / "checkpoint")
     epochs, epoch_damage = _epochs(epoch_path)
-    offsets = _consumer_offsets(root / "config" / "consumerOffset.json")
+    offsets, damages = _config_files(root / "config")
     queues = _queues(root / "consumequeue")
     abort = (root / "abort").exists()
     with ExitStack() as stack:
         segments = _segments(commit_log, stack)
+        sizes = {one.path: len(one.buffer) for one in segments}
         log = _log(segments, checkpoint, files_max, queues, clean=not abort)
     return StoreFacts(
         str(root), *log, checkpoint, abort, epochs, epoch_damage, queues, offsets,
+        checkpoint_damage, damages, sizes,
     )  # fmt: skip
+
+
+def _checkpoint(path: Path) -> tuple[cp.Checkpoint | None, str]:
+    """The checkpoint, and what is wrong with the file: brokers end for one of another length.
+
+    An empty one counts as missing: a power cut took its content before the first sync.
+    """
+    data = _content(path)
+    if not data:
+        return None, ""
+    if len(data) != cp.SIZE:
+        return None, f"{path} has {len(data)} bytes, and a checkpoint has {cp.SIZE}"
+    return cp.read(data), ""
 
 
 def _log(
@@ -174,16 +197,53 @@ def _queue(folder: Path) -> QueueFacts:
     return QueueFacts(topic, queue_id, max_offset, log_end)
 
 
-def _consumer_offsets(path: Path) -> dict[tuple[str, str, int], int]:
-    """By topic, group and queue; none when the table cannot be read, as brokers have it."""
-    data = _content(path)
-    found: dict[tuple[str, str, int], int] = {}
-    if not data:
-        return found
-    with suppress(RemoteProtocolError, ValueError):
-        table = as_object(as_object(fastjson.loads(data)).get("offsetTable"))
-        for name, queues in table.items():
-            topic, _, group = name.partition("@")
-            for queue, offset in as_object(queues).items():
-                found[topic, group, int(queue)] = as_number(offset)
-    return found
+def _config_files(folder: Path) -> tuple[dict[tuple[str, str, int], int], dict[str, str]]:
+    """The consumer offsets, and why files cannot be used, by path."""
+    damages: dict[str, str] = {}
+    offsets: dict[tuple[str, str, int], int] = {}
+    for name in CONFIG_FILES:
+        path = folder / name
+        try:
+            value = _config(path)
+            if value is not None and name == OFFSETS:
+                offsets = _consumer_offsets(value, str(path))
+        except StoreCorrupted as error:
+            damages[str(path)] = str(error)
+    return offsets, damages
+
+
+def _config(path: Path) -> dict[str, Any] | None:
+    """A file's content, or that of its copy, as brokers choose; None without both.
+
+    Raises:
+        StoreCorrupted: what exists is damaged.
+    """
+    damage: StoreCorrupted | None = None
+    for one in (path, Path(f"{path}{CONFIG_BACKUP_SUFFIX}")):
+        data = _content(one)
+        if data is None:
+            continue
+        try:
+            return decode_config(data, str(one))
+        except StoreCorrupted as error:
+            damage = damage or error
+    if damage is not None:
+        raise damage
+    return None
+
+
+def _consumer_offsets(value: dict[str, Any], path: str) -> dict[tuple[str, str, int], int]:
+    """By topic, group and queue.
+
+    Raises:
+        StoreCorrupted: it is no table of offsets.
+    """
+    try:
+        table = read_table(value, sys.maxsize)
+    except RemoteProtocolError as error:
+        raise StoreCorrupted(f"{path}: {error}") from error
+    return {
+        (topic, group, queue): offset
+        for (topic, group), queues in table.items()
+        for queue, offset in queues.items()
+    }

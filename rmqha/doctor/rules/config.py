@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rmqha.doctor.diagnosis import NAMED_MAX, Found
-from rmqha.doctor.facts import Facts
+from rmqha.doctor.facts import Facts, controlled_sets, replicas_of
 
 
 def config_refused(facts: Facts) -> Iterator[Found]:
@@ -107,6 +107,36 @@ def name_not_resolved(facts: Facts) -> Iterator[Found]:
                 "Mend the resolver or the name. The name, not an address, is right where machines"
                 " move.",
             )
+
+
+def broker_not_running(facts: Facts) -> Iterator[Found]:
+    """The broker of broker.conf does not run."""
+    conf = facts.conf
+    broker = None if conf is None else facts.broker(conf.address)
+    if conf is None or broker is None or broker.silent is None or broker.is_there:
+        return
+    if broker.silent.connected or conf.refusal or not all(one.is_free for one in facts.ports):
+        return  # broker-hangs, config-refused and port-taken say more
+    known = {one.broker_address for _, info in controlled_sets(facts) for one in replicas_of(info)}
+    for server in facts.name_servers:
+        known |= {a for group in server.sets.values() for a in group.broker_addrs.values()}
+    if any(facts.is_same(conf.address, one) for one in known):
+        return  # those that know it miss it, and the rules about sets say how much
+    store = facts.store
+    how = "How it ended is not known here."
+    if store is not None and store.abort:
+        how = "Its store has an abort file: it was killed, lost power, or just begins."
+    elif store is not None and store.has_data:
+        how = "Its store has no abort file: it was stopped in order, by somebody or by itself."
+    elif store is not None:
+        how = "Its store has no message: it has not run yet, had none, or the store was emptied."
+    yield Found(
+        f"{broker.listed_as} {conf.address}",
+        f"no broker answers at {conf.address}, which is that of {conf.path}: {broker.silent.reason}",
+        f"{how} No controller and no name server that was asked misses it.",
+        f"Start it: bin/mqbroker -c {conf.path}; why it ended before stands in the last lines of its"
+        " log. Nothing, if it was stopped on purpose.",
+    )
 
 
 def port_taken(facts: Facts) -> Iterator[Found]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqha.doctor.diagnosis import Found
+from rmqha.doctor.diagnosis import NAMED_MAX, Found
 from rmqha.doctor.facts import ControllerFacts, Facts, is_loopback
 from rmqha.doctor.rules.standings import (
     comes,
@@ -50,9 +50,28 @@ def not_a_controller(facts: Facts) -> Iterator[Found]:
             )
 
 
+def no_controller_answers(facts: Facts) -> Iterator[Found]:
+    """None of the controllers that were named answers, so that nobody tells whether one leads."""
+    if not facts.controllers or facts.may_hide_leader or _answering(facts):
+        return
+    named = [one.address for one in facts.controllers]
+    more = len(named) - NAMED_MAX
+    yield Found(
+        "controllers",
+        f"no controller that was named answers: {', '.join(named[:NAMED_MAX])}"
+        + (f" and {more} more" if more > 0 else ""),
+        "They are down, cut off from here, or no controllers. Whether others of their group work, and"
+        " whether one leads, cannot be told. Without a leader brokers keep their roles, and no master"
+        " is replaced.",
+        "Name others with --controllers, if there are any: one that answers is enough, or a broker or"
+        " a name server that knows one (--namesrv). If these are all, start them until a majority"
+        " runs.",
+    )
+
+
 def no_controller_leader(facts: Facts) -> Iterator[Found]:
     """No controller leads, so that no master is replaced."""
-    if not facts.controllers or facts.leaders or facts.may_hide_leader:
+    if not _answering(facts) or facts.leaders or facts.may_hide_leader:
         return
     if explains_no_leader(facts):
         return

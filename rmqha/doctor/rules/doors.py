@@ -37,6 +37,20 @@ def credentials_refused(facts: Facts) -> Iterator[Found]:
             )
 
 
+def answer_unreadable(facts: Facts) -> Iterator[Found]:
+    """A server answers, and what it says cannot be read."""
+    for kind, one in _servers(facts):
+        if one.unreadable:
+            yield Found(
+                one.address,
+                f"the {kind} answers what no {kind} of RocketMQ says: {one.unreadable}",
+                "It is another server, a proxy is between, or it is of a release that is not known"
+                " here. Nothing is judged of what it would tell.",
+                "Look at who listens there, on its machine: ss -ltnp. If it is the server that was"
+                " meant, look at its release and its log; mqadmin asks it the same.",
+            )
+
+
 def tls_differs(facts: Facts) -> Iterator[Found]:
     """A server is spoken to in plain where it speaks TLS, or the other way round."""
     for kind, one in _servers(facts):

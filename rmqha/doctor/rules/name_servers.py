@@ -36,6 +36,24 @@ def not_a_name_server(facts: Facts) -> Iterator[Found]:
             )
 
 
+def name_server_empty(facts: Facts) -> Iterator[Found]:
+    """A name server knows no broker at all."""
+    # Of one set alone nobody looked at the others. Where anybody knows brokers, it is told of each
+    # that is missing here.
+    if facts.set_name or facts.sets or any(one.sets for one in facts.name_servers):
+        return
+    for server in facts.name_servers:
+        if server.answers:
+            yield Found(
+                server.address,
+                f"no broker is registered at name server {server.address}",
+                "Clients that ask it find no topic. All brokers are down or cut off from it, or name"
+                " other name servers. What is not registered was not looked at here.",
+                "Start the brokers, and name this address in their namesrvAddr; a broker registers"
+                " within seconds. Look at one with --broker-conf, on its machine.",
+            )
+
+
 def broker_not_registered(facts: Facts) -> Iterator[Found]:
     """A broker works, and a name server does not know it."""
     for server in facts.name_servers:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rmqha.doctor.diagnosis import NAMED_MAX, Found
-from rmqha.doctor.facts import BrokerFacts, Facts, controlled_sets, replicas_of
+from rmqha.doctor.facts import (
+    BrokerFacts,
+    Facts,
+    controlled_sets,
+    registered_master,
+    replicas_of,
+)
 from rmqha.remoting.bodies import ReplicaIdentity, ReplicasInfo
 
 ACK_KEYS = ("allAckInSyncStateSet", "inSyncReplicas", "minInSyncReplicas", "haMaxGapNotInSync")
@@ -64,6 +70,60 @@ def set_without_master(facts: Facts) -> Iterator[Found]:
             else "Start a broker of the SyncStateSet; it is elected by itself. Electing another one"
             " (enableElectUncleanMaster) loses what it lacks.",
         )
+    for name, registered in _registered_without_master(facts):
+        if _stands_in(facts, registered) is not None or _are_learners(facts, registered):
+            continue
+        acting = [one.address for one in facts.brokers_of(name) if one.acts_as_master]
+        yield Found(
+            name,
+            "the name servers have no master of the set, and no controller tells of it here",
+            f"They have {_registered(registered)}. Clients find nobody to write to."
+            + (f" {' and '.join(acting)} acts as master, unregistered." if acting else ""),
+            "Start its master again. Where controllers decide, name them with --controllers: one that"
+            " leads elects a slave by itself. Without controllers a slave becomes master only by its"
+            " file (brokerRole), and lacks what it had not copied.",
+        )
+
+
+def slave_acts_for_master(facts: Facts) -> Iterator[Found]:
+    """A set has no master, and a slave serves for it, without taking writes."""
+    for name, registered in _registered_without_master(facts):
+        acting = _stands_in(facts, registered)
+        if acting is None:
+            continue
+        yield Found(
+            name,
+            f"the set has no master, and {acting.address} serves for it (enableSlaveActingMaster)",
+            f"The name servers have {_registered(registered)}. Consumers go on, and delayed messages"
+            " and transactions are looked after; what producers send goes to other sets.",
+            "Start its master again; it takes over by itself.",
+        )
+
+
+def _registered_without_master(facts: Facts) -> Iterator[tuple[str, dict[int, str]]]:
+    """Sets that no controller tells of, with who is registered; none of them as master, anywhere."""
+    groups = [pair for one in facts.name_servers if one.answers for pair in one.sets.items()]
+    for name in sorted({name for name, _ in groups} - facts.sets.keys()):
+        here = [group for known, group in groups if known == name]
+        if all(registered_master(group) is None for group in here):
+            yield name, {k: one for group in here for k, one in sorted(group.broker_addrs.items())}
+
+
+def _registered(registered: Mapping[int, str]) -> str:
+    return ", ".join(f"{k} ({one})" for k, one in registered.items()) or "nobody"
+
+
+def _stands_in(facts: Facts, registered: Mapping[int, str]) -> BrokerFacts | None:
+    """Who serves for the master: the living one with the smallest id, if it is configured to."""
+    known = (facts.broker(address) for _, address in sorted(registered.items()))
+    first = next((one for one in known if one is not None and one.silent is None), None)
+    return first if first is not None and first.stands_in else None
+
+
+def _are_learners(facts: Facts, registered: Mapping[int, str]) -> bool:
+    """Whether only those are registered that shall never be master: theirs is registered elsewhere."""
+    known = [facts.broker(address) for address in registered.values()]
+    return bool(known) and all(one is not None and one.is_learner for one in known)
 
 
 def master_not_alive(facts: Facts) -> Iterator[Found]:
@@ -172,14 +232,14 @@ def slave_not_in_sync(facts: Facts) -> Iterator[Found]:
         alone = len(info.in_sync_replicas) == 1
         if master is None or master.ha is None or (alone and master.ha.lags):
             continue
-        end = int(master.runtime.get("commitLogMaxOffset", "0") or 0)
+        end = _number(master.runtime, "commitLogMaxOffset", 0)
         for replica in info.not_in_sync_replicas:
             slave = facts.broker(replica.broker_address)
             if not replica.alive or slave is None or slave.ha is None or not slave.ha.transfers:
                 continue
             if slave.is_learner:
                 continue
-            lag = max(0, end - int(slave.runtime.get("commitLogMaxOffset", "0") or 0))
+            lag = max(0, end - _number(slave.runtime, "commitLogMaxOffset", 0))
             gap = master.config.get("haMaxGapNotInSync", "268435456")
             late_ms = master.config.get("haMaxTimeSlaveNotCatchup", "15000")
             yield Found(
@@ -223,9 +283,9 @@ def _impossible(name: str, info: ReplicasInfo, values: Mapping[str, str]) -> Ite
         )
 
 
-def _number(values: Mapping[str, str], key: str) -> int:
-    text = values.get(key, "1").strip()
-    return int(text) if text.isdigit() else 1
+def _number(values: Mapping[str, str], key: str, default: int = 1) -> int:
+    text = values.get(key, "").strip()
+    return int(text) if text.isdecimal() else default
 
 
 def acknowledged_by_master_alone(facts: Facts) -> Iterator[Found]:

@@ -56,10 +56,65 @@ def records_behind_end(facts: Facts) -> Iterator[Found]:
     )
 
 
+def commit_log_file_size_differs(facts: Facts) -> Iterator[Found]:
+    """A file of the commit log is longer or shorter than all of them have to be."""
+    store, conf = facts.store, facts.conf
+    if store is None or not store.log_sizes:
+        return
+    wanted = next(iter(store.log_sizes.values())) if conf is None else conf.commit_log_file_size
+    wrong = {path: size for path, size in store.log_sizes.items() if size != wanted}
+    if wanted is None or not wrong:
+        return
+    named = ", ".join(f"{path} has {size}" for path, size in list(wrong.items())[:LISTED_MAX])
+    more = len(wrong) - LISTED_MAX
+    says = "the first one has" if conf is None else f"{conf.path} says mappedFileSizeCommitLog ="
+    yield Found(
+        store.path,
+        f"{named} bytes{f' (and {more} more files)' if more > 0 else ''}; {says} {wanted}",
+        "All files of a commit log have one length, and are found by it. The broker does not start,"
+        " Java's does not either, and changes nothing.",
+        f"{_COPY} If the setting was changed: set it back to what the files have. If a file was cut"
+        " or appended to, as by a copy that was not finished: copy it again, or empty this store"
+        " (identity included) and let it copy the log from another replica.",
+    )
+
+
+def checkpoint_damaged(facts: Facts) -> Iterator[Found]:
+    """The checkpoint is of another length than a checkpoint has."""
+    store = facts.store
+    if store is not None and store.checkpoint_damage:
+        yield Found(
+            store.path,
+            f"the checkpoint cannot be used: {store.checkpoint_damage}",
+            "It says how far the log was durable. bin/mqbroker ends with exit code 3 rather than"
+            " guess it.",
+            f"{_COPY} Copy it again, with the rest of the store, from a broker that is stopped. If"
+            " there is no other: take the file away; recovery then reads the whole log, and cannot"
+            " tell a torn tail from a damaged one.",
+        )
+
+
+def config_file_damaged(facts: Facts) -> Iterator[Found]:
+    """A table of the broker cannot be read, and neither can its copy."""
+    store = facts.store
+    for path, damage in () if store is None else store.config_damages.items():
+        yield Found(
+            path,
+            f"the file cannot be used, nor is there a copy that can (.bak): {damage}",
+            "bin/mqbroker ends with exit code 3 rather than begin with an empty table: topics or"
+            " groups would be unknown, or consumers begin anew.",
+            "Put back a copy of it. A slave gets topics, groups and offsets from its master: take the"
+            " damaged file away, and start it while the master runs. Without either, take it away"
+            " and make anew what it held (mqadmin updateTopic, updateSubGroup, resetOffsetByTime).",
+        )
+
+
 def checkpoint_missing(facts: Facts) -> Iterator[Found]:
     """A store with messages has no checkpoint."""
     store = facts.store
-    if store is not None and store.has_data and store.checkpoint is None:
+    if store is None or store.checkpoint_damage:
+        return
+    if store.has_data and store.checkpoint is None:
         yield Found(
             store.path,
             "there is no checkpoint file",
