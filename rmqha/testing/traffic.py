@@ -73,7 +73,7 @@ class AioMessages:
         """
         topic = self.named(topic)
         if in_flight < 1 or (isinstance(messages, int) and messages < 0):
-            raise ValueError(f"messages={messages}, in_flight={in_flight}: too few")
+            raise ValueError(f"messages={messages!r}, in_flight={in_flight}: too few")
         if isinstance(messages, int):
             first = len(self.client.acked)
             bodies = [f"{topic} {first + number}".encode() for number in range(messages)]

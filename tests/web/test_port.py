@@ -88,7 +88,7 @@ async def test_port_when_all_places_are_held_then_who_has_waited_longest_makes_r
         assert await _get(port, "localhost") == (200, "hello")
         async with asyncio.timeout(5):
             assert await crowd[number][0].read() == b"", "in the order in which they came"
-            while len(served._open) == 4:  # the server has not seen yet that its client has left
+            while len(served._open) == 4:  # noqa: ASYNC110 - nobody tells that a close was seen
                 await asyncio.sleep(0)
         crowd.append(await asyncio.open_connection("127.0.0.1", port))
         assert served.rejected["http_connections"] == number, "a place that was free is taken"
