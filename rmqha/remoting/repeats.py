@@ -27,6 +27,9 @@ OPAQUE_LENGTH_MAX = len(str(-(2**31)))
 ZERO = ord("0")
 
 _MEMBER = b'"opaque":'
+_NAME = b'"opaque"'
+_FIELD = "opaque"
+"""A field of this name, which is none of RocketMQ's, is not the member."""
 _CODE_AT, _CODE_END = 8, 12
 _NEVER_AGAIN = frozenset({b"310,", b"320,", b'10,"', b'37,"'})
 """Where ``{"code":`` ends: messages and the ends of transactions. Each header is another."""
@@ -96,7 +99,8 @@ class HeaderCache:
             command.opaque == opaque
             and _TIME not in header
             and len(header) <= HEADER_BYTES_MAX
-            and header.count(_MEMBER) == 1
+            and header.count(_NAME) == 1
+            and _FIELD not in (command.ext_fields or ())
         ):
             self._remember(key, command)
         return command

@@ -14,6 +14,9 @@ import heapq
 from rmqha.base.errors import LocalProtocolError
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 
+TIMEOUTS_MAX = 2
+"""So many requests in a row without an answer, and nothing else from the peer: it hears nothing."""
+
 OPAQUE_MAX = 0x7FFFFFFF
 OPAQUE_MIN = -0x80000000
 _STALE_DEADLINES_MAX = 64
@@ -106,3 +109,28 @@ class ClientSession:
             opaque = OPAQUE_MIN if opaque == OPAQUE_MAX else opaque + 1
         self._next_opaque = OPAQUE_MIN if opaque == OPAQUE_MAX else opaque + 1
         return opaque
+
+
+class Silence:
+    """Whether a peer has fallen silent: the kernel tells of a host that is gone only after minutes.
+
+    A peer that is slow with one request and answers others is heard, and so is one whose answer
+    comes too late.
+    """
+
+    __slots__ = ("_heard_bytes", "_timeouts")
+
+    def __init__(self) -> None:
+        self._heard_bytes = self._timeouts = 0
+
+    def timed_out(self, heard_then_bytes: int, heard_bytes: int) -> bool:
+        """A request got no answer in time; tells whether the peer counts as silent.
+
+        Args:
+            heard_then_bytes: what the peer had sent in all when it was asked.
+            heard_bytes: what it has sent by now.
+        """
+        if heard_bytes != self._heard_bytes:
+            self._heard_bytes, self._timeouts = heard_bytes, 0
+        self._timeouts += heard_then_bytes == heard_bytes
+        return self._timeouts >= TIMEOUTS_MAX

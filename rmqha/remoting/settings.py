@@ -72,7 +72,8 @@ class RemotingSettings(Struct, frozen=True):
         write_buffer_bytes_max: unsent bytes of one connection; a peer that reads too slowly to
             stay below it is cut off. Must hold at least one whole frame.
         held_bytes_max: frames that are not whole and unsent bytes of all connections of one server;
-            beyond it the one that keeps most is closed.
+            beyond it the one that keeps most is closed. Connections that keep little are not
+            counted; all of these together keep half as much at most.
         connections_max: open connections of one server; further ones are closed at once.
         idle_timeout_ms: closes a connection with neither reads nor writes; 0 or less disables.
             There is no deadline for the first frame, because brokers probe with silent connections.

@@ -19,8 +19,9 @@ from rmqha.base.errors import (
     LocalProtocolError,
 )
 from rmqha.base.ids import ConnectionId
-from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.aio.connection import COMMANDS_A_LOOK, HANDLING_MS_MAX, Connection
 from rmqha.remoting.aio.server import RemotingServer, unsupported
+from rmqha.remoting.aio.turns import Turns
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.remoting.frame import FrameDecoder, encode
 from rmqha.remoting.settings import FRAME_BYTES_MAX, RemotingSettings
@@ -289,6 +290,89 @@ async def test_activity_postpones_the_idle_close_without_new_timers() -> None:
     await server.close()
 
 
+class Taking(Sink):
+    """A transport that takes all that is written."""
+
+    def write(self, data: bytes) -> None:
+        """It has left."""
+
+    def pause_reading(self) -> None:
+        """Nothing comes by itself."""
+
+    def resume_reading(self) -> None:
+        """Nothing comes by itself."""
+
+
+async def test_connection_when_it_only_sends_then_it_is_not_idle() -> None:
+    """A long answer to a peer that says nothing meanwhile; one-way messages of a client."""
+    clock, closes = SteppedClock(), list[Exception | None]()
+    connection = Connection(
+        ConnectionId(1), clock, RemotingSettings(),
+        on_commands=lambda _, commands: None, on_closed=lambda _, error: closes.append(error),
+    )  # fmt: skip
+    connection.connection_made(cast(asyncio.Transport, Taking()))
+    clock.time_ms = 80_000
+    connection.send(RemotingCommand(904, flag=FLAG_ONEWAY))
+    connection.flush()
+    assert connection.active_ms == 80_000
+    clock.time_ms = 120_000
+    _, check_idle = clock.timers.pop()
+    assert callable(check_idle)
+    check_idle()
+    assert [80_000] == [delay for delay, _ in clock.timers]
+
+
+async def test_commands_when_a_chunk_comes_while_others_wait_their_turn_then_in_order() -> None:
+    """A request would overtake those that its sender sent before, and be answered first."""
+    clock, handled = SteppedClock(), list[int]()
+
+    def slowly(_: Connection, commands: list[RemotingCommand]) -> None:
+        handled.extend(command.opaque for command in commands)
+        clock.time_ms += HANDLING_MS_MAX
+
+    connection = Connection(
+        ConnectionId(1), clock, RemotingSettings(), on_commands=slowly,
+        on_closed=lambda _, error: None, turns=Turns(),
+    )  # fmt: skip
+    connection.connection_made(cast(asyncio.Transport, Taking()))
+    count = 2 * COMMANDS_A_LOOK
+    frames = [encode(RemotingCommand(904, n, FLAG_ONEWAY)) for n in range(count + 1)]
+    connection.data_received(b"".join(frames[:count]))
+    assert handled == list(range(COMMANDS_A_LOOK))
+    connection.data_received(frames[count])
+    await asyncio.sleep(0)  # its turn
+    await asyncio.sleep(0)
+    assert handled == list(range(count + 1))
+
+
+async def test_commands_when_they_wait_in_front_of_a_malformed_frame_then_they_are_handled() -> (
+    None
+):
+    """What was legal when it came stays legal, also where it takes long."""
+    clock, handled, errors = SteppedClock(), list[int](), list[Exception]()
+
+    def slowly(_: Connection, commands: list[RemotingCommand]) -> None:
+        assert not errors
+        handled.extend(command.opaque for command in commands)
+        clock.time_ms += HANDLING_MS_MAX
+
+    connection = Connection(
+        ConnectionId(1), clock, RemotingSettings(), on_commands=slowly,
+        on_closed=lambda _, error: None, turns=Turns(),
+        on_protocol_error=lambda _, error: errors.append(error),
+    )  # fmt: skip
+    connection.connection_made(cast(asyncio.Transport, Taking()))
+    count = 3 * COMMANDS_A_LOOK
+    frames = [encode(RemotingCommand(904, n, FLAG_ONEWAY)) for n in range(count)]
+    connection.data_received(b"".join(frames) + b"GET / HTTP/1.1")
+    assert len(handled) == COMMANDS_A_LOOK
+    connection.data_received(b"more of it")
+    for _ in range(3):  # its turns
+        await asyncio.sleep(0)
+    assert handled == list(range(count))
+    assert [type(error) for error in errors] == [FrameTooLarge]
+
+
 async def test_connections_over_the_maximum_are_refused() -> None:
     """Descriptors run out for the log files too."""
     async with pair(settings=RemotingSettings(connections_max=1)) as under_test:
@@ -336,6 +420,29 @@ async def test_address_that_has_all_places_gives_one_up_for_another_address() ->
             writer.close()
         while under_test.server.connections:
             await under_test.handler.closes.get()
+
+
+async def test_address_when_all_have_a_share_then_nobody_gives_up_a_place_for_one_more() -> None:
+    """The newcomer would take the only connection of another, which would take it back, for ever."""
+    async with pair(settings=RemotingSettings(connections_max=3)) as under_test:
+        port, rejected = under_test.server.port, under_test.server.rejected
+        known = []
+        for number in range(1, 4):
+            one = await asyncio.open_connection(
+                "127.0.0.1", port, local_addr=(f"127.0.0.{number}", 0)
+            )
+            one[1].write(encode(RemotingCommand(1005)))
+            await read_answers(one[0], 1)
+            known.append(one)
+        fourth = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.4", 0))
+        with contextlib.suppress(ConnectionError):
+            assert await fourth[0].read() == b""
+        assert rejected == {"connections": 1}
+        for reader, writer in known:
+            writer.write(encode(RemotingCommand(1005)))
+            await read_answers(reader, 1)
+        for _, writer in (*known, fourth):
+            writer.close()
 
 
 async def test_close_lets_answers_leave_and_cuts_off_the_deaf() -> None:

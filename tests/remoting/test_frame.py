@@ -306,3 +306,22 @@ def test_large_frame_in_small_chunks_copies_each_byte_a_bounded_number_of_times(
     for start in range(0, len(stream), 100):
         received += decoder.feed(stream[start : start + 100])
     assert [4_000_000] == [len(command.body) for command in received]
+
+
+def test_large_frame_when_it_comes_in_small_chunks_then_its_bytes_are_looked_at_a_few_times() -> (
+    None
+):
+    """All that had come was copied for each chunk: 32 GB for one frame of 16 MiB."""
+
+    class Counting(FrameDecoder):
+        looked_at = 0
+
+        def _decode_all(self, data: bytes, commands: list[RemotingCommand]) -> int:
+            self.looked_at += len(data)
+            return super()._decode_all(data, commands)
+
+    frame = encode(RemotingCommand(10, body=bytes(16 * 1024 * 1024 - 1_000)))
+    decoder, chunk = Counting(), 4_096
+    got = [decoder.feed(frame[at : at + chunk]) for at in range(0, len(frame), chunk)]
+    assert [len(one) for one in got] == [0] * (len(got) - 1) + [1]
+    assert decoder.looked_at <= len(frame) + 2 * chunk

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 
 import pytest
 import uvloop
@@ -14,13 +15,14 @@ from rmqha.base.errors import (
     LocalProtocolError,
     RequestTimeout,
 )
-from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.aio.client import LEFT_OPEN_MS, RemotingClient
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import RemotingServer
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.ports import TimerHandle
 from tests.remoting.harness import RecordingHandler, pair
 
 
@@ -281,3 +283,178 @@ async def test_disconnect_ends_the_connection_and_the_next_call_opens_another() 
             await waiting
         await client.invoke(address, RemotingCommand(1004, body=b"x"))
         assert under_test.server.connections[-1].id != first.id
+
+
+class Deaf:
+    """A server that is deaf on its first connection: what it is asked there is never answered."""
+
+    def __init__(self, answered: frozenset[int] = frozenset()) -> None:
+        self.first: Connection | None = None
+        self.held = list[RemotingCommand]()
+        self._answered = answered
+
+    def react(self, connection: Connection, command: RemotingCommand) -> None:
+        """Answer a request of another connection, or of a code that is answered."""
+        self.first = self.first or connection
+        if connection is not self.first or command.code in self._answered:
+            connection.send(command.reply(0))
+        else:
+            self.held.append(command)
+
+
+class HeldClock(SystemClock):
+    """A clock whose wait for the end of a connection that was given up is over when told."""
+
+    def __init__(self) -> None:
+        self.ends = list[tuple[Callable[..., None], tuple[object, ...]]]()
+
+    def call_later(
+        self, delay_ms: float, callback: Callable[..., None], *args: object
+    ) -> TimerHandle:
+        if delay_ms == LEFT_OPEN_MS:
+            self.ends.append((callback, args))
+            return asyncio.get_running_loop().call_later(3600, callback, *args)
+        return super().call_later(delay_ms, callback, *args)
+
+
+async def timed_out(client: RemotingClient, address: str, timeout_ms: int = 20) -> None:
+    """A request that nobody answers in time."""
+    with pytest.raises(RequestTimeout):
+        await client.invoke(address, RemotingCommand(1005), timeout_ms)
+
+
+async def test_connection_when_two_requests_bring_nothing_then_the_next_goes_to_another() -> None:
+    """After a host had lost its connections, requests timed out on a dead one for minutes."""
+    deaf, clock, lost = Deaf(), HeldClock(), asyncio.Queue[str]()
+    async with pair(deaf.react) as under_test:
+        client = RemotingClient(TcpNetwork(), clock, RemotingSettings(), on_lost=lost.put_nowait)
+        address = under_test.address
+        patient = asyncio.create_task(client.invoke(address, RemotingCommand(1004), 60_000))
+        await under_test.handler.batches.get()
+        await timed_out(client, address)
+        assert len(under_test.server.connections) == 1
+        await timed_out(client, address)
+        assert lost.get_nowait() == address
+        assert (await client.invoke(address, RemotingCommand(1005))).code == 0
+        # A live peer hears the new one before the old one ends, which is then over soon.
+        assert len(under_test.server.connections) == 2
+        ((end, args),) = clock.ends
+        end(*args)
+        assert deaf.first is not None
+        deaf.first.send(deaf.held[0].reply(7))
+        assert (await patient).code == 7, "whoever waits there is answered still"
+        await under_test.handler.closes.get()
+        assert deaf.first not in under_test.server.connections
+        assert await lost.get() == address
+        assert (await client.invoke(address, RemotingCommand(1005))).code == 0
+        assert len(under_test.server.connections) == 1
+        await client.close()
+
+
+async def test_connection_when_others_are_answered_on_it_then_slow_requests_cost_it_nothing() -> (
+    None
+):
+    """A server that is slow with some requests would be dialed for ever."""
+    deaf = Deaf(answered=frozenset({1004}))
+    async with pair(deaf.react) as under_test:
+        client, address = under_test.client, under_test.address
+        for _ in range(4):
+            await timed_out(client, address)
+            assert (await client.invoke(address, RemotingCommand(1004))).code == 0
+        assert len(under_test.server.connections) == 1
+
+
+async def test_connection_when_it_was_given_up_then_disconnect_and_close_end_it_at_once() -> None:
+    """A broker that wants to be missed is not, while any of its connections is open."""
+    for ends_by_close in (False, True):
+        deaf = Deaf()
+        async with pair(deaf.react) as under_test:
+            client, address = under_test.client, under_test.address
+            patient = asyncio.create_task(client.invoke(address, RemotingCommand(1004), 60_000))
+            await timed_out(client, address)
+            await timed_out(client, address)
+            await client.invoke(address, RemotingCommand(1005))
+            assert len(under_test.server.connections) == 2
+            if ends_by_close:
+                await client.close()
+            else:
+                client.disconnect(address)
+            with pytest.raises(ConnectionLost):
+                await patient
+            while under_test.server.connections:
+                await under_test.handler.closes.get()
+
+
+async def test_connection_when_the_one_after_it_falls_silent_too_then_there_is_no_third() -> None:
+    """A peer that stands still would find ends of connections before the heartbeats of the next ones,
+    and one that never answers would cost a socket every two requests."""
+    clock, answering = HeldClock(), False
+
+    def react(connection: Connection, command: RemotingCommand) -> None:
+        if answering:
+            connection.send(command.reply(0))
+
+    async with pair(react) as under_test:
+        client, address = (
+            RemotingClient(TcpNetwork(), clock, RemotingSettings()),
+            under_test.address,
+        )
+        for _ in range(6):
+            await timed_out(client, address)
+        assert len(under_test.server.connections) == 2
+        assert clock.ends == [], "nobody knows yet that it would not be taken for this one's death"
+        answering = True
+        for _ in range(2):
+            await client.invoke(address, RemotingCommand(1005))
+        ((end, args),) = clock.ends
+        end(*args)
+        await under_test.handler.closes.get()
+        assert len(under_test.server.connections) == 1
+        answering = False
+        for _ in range(2):
+            await timed_out(client, address)
+        answering = True
+        await client.invoke(address, RemotingCommand(1005))
+        assert len(under_test.server.connections) == 2, "one that was answered may fall silent, too"
+        await client.close()
+
+
+class SlowNetwork(TcpNetwork):
+    """A network on which a connect takes a while by the clock of the test."""
+
+    def __init__(self, clock: LateClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    async def connect(self, host, port, factory, *, timeout_ms):  # type: ignore[no-untyped-def]
+        await super().connect(host, port, factory, timeout_ms=timeout_ms)
+        self._clock.late_ms += 2_000
+
+
+class LateClock(SystemClock):
+    """A clock that jumps; it notes what it was asked to wait for."""
+
+    def __init__(self) -> None:
+        self.late_ms = 0
+        self.delays = list[float]()
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.late_ms
+
+    def call_later(
+        self, delay_ms: float, callback: Callable[..., None], *args: object
+    ) -> TimerHandle:
+        self.delays.append(delay_ms)
+        return super().call_later(delay_ms, callback, *args)
+
+
+async def test_timeout_when_a_connect_took_most_of_it_then_the_request_has_the_rest() -> None:
+    """The caller's patience is for everything: three seconds became six."""
+    clock = LateClock()
+    async with pair() as under_test:
+        client = RemotingClient(SlowNetwork(clock), clock, RemotingSettings(idle_timeout_ms=0))
+        await client.invoke(under_test.address, RemotingCommand(1005), 3_000)
+        waited, deadline = clock.delays
+        assert waited == 3_000
+        assert 0 < deadline <= 1_000
+        await client.close()

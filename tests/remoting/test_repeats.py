@@ -80,6 +80,26 @@ def test_an_opaque_that_is_no_plain_int_is_the_parser_s_business(digits: bytes) 
     assert outcome(codec_json.decode_command) == outcome(cache.decode)
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"code":1004,"opaque" :5,"extFields":{"opaque":N,"opaque":N,"a":"b"},"flag":0}',
+        b'{"code":1004,"opaque" :5,"extFields":{"opaque":5,"opaque":N,"a":"b"},"flag":0}',
+        b'{"code":1004,"opaque" :5,"extFields":{"a":"b","opaque":N,"b":7},"flag":0}',
+        b'{"code":1004,"\\u006fpaque":5,"extFields":{"opaque":N,"a":7},"flag":0}',
+        b'{"code":1004,"opaque":5,"extFields":{"a":"b"},"x":{"opaque":N,"y":7},"flag":0}',
+    ],
+)
+def test_header_when_its_opaque_is_written_otherwise_then_a_field_is_not_taken_for_it(
+    header: bytes,
+) -> None:
+    """What was remembered of one request would stand for another, with another opaque and fields."""
+    cache = HeaderCache()
+    for number in (5, 5, 5, 6, 7):
+        sent = header.replace(b"N", b"%d" % number)
+        assert codec_json.decode_command(sent, b"") == cache.decode(sent, b"")
+
+
 def test_the_cache_is_bounded() -> None:
     """Busy brokers send headers that never come again."""
     cache = HeaderCache(entries_max=4)

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rmqha.base.errors import LocalProtocolError
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.session import OPAQUE_MAX, OPAQUE_MIN, ClientSession
+from rmqha.remoting.session import OPAQUE_MAX, OPAQUE_MIN, ClientSession, Silence
 
 
 def test_opaque_wraps_like_javas_int() -> None:
@@ -25,6 +25,24 @@ def test_opaque_in_use_is_passed_over() -> None:
     session.start(0, RemotingCommand(1), 10)
     session._next_opaque = 5
     assert 6 == session.start(0, RemotingCommand(1), 10)
+
+
+def test_silence_when_two_requests_in_a_row_bring_nothing_then_the_peer_is_silent() -> None:
+    """A request to a host that is gone would time out, and the next, until the kernel gives up."""
+    silence = Silence()
+    assert not silence.timed_out(100, 100)
+    assert silence.timed_out(100, 100)
+    assert silence.timed_out(100, 100)
+
+
+def test_silence_when_anything_came_since_the_first_was_sent_then_it_is_none() -> None:
+    """A peer that is slow with some requests and answers others keeps its connection."""
+    silence = Silence()
+    assert not silence.timed_out(100, 150), "another request was answered meanwhile"
+    assert not silence.timed_out(150, 150)
+    assert not silence.timed_out(150, 200), "a late answer"
+    assert not silence.timed_out(200, 200)
+    assert silence.timed_out(200, 200)
 
 
 def test_pending_limit_is_reached_and_recovers() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
+from rmqha.remoting.address import format_address
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.turns import (
     COUNTED_BYTES,
@@ -19,7 +20,7 @@ from rmqha.remoting.aio.turns import (
     Turns,
 )
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
-from rmqha.remoting.frame import encode
+from rmqha.remoting.frame import FrameDecoder, encode
 from tests.remoting.harness import pair
 
 
@@ -247,3 +248,64 @@ async def test_peer_that_leaves_is_heard_to_the_end_before_it_is_gone() -> None:
         await under_test.handler.closes.get()
         assert handled == list(range(SLOW_COMMANDS))
         assert under_test.server.turns.held > 1
+
+
+async def test_turn_when_a_connection_raises_then_the_others_go_on() -> None:
+    """One request whose handler failed stopped every connection of a server that waited, for ever."""
+
+    class Broken(Peer):
+        def go_on(self) -> None:
+            super().go_on()
+            raise ValueError("a handler's mistake")
+
+    turns, spoken, told = Turns(), list[str](), list[object]()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context.get("exception")))
+    peers = [kind(f"p{n}", f"10.0.0.{n}", spoken) for n, kind in enumerate((Broken, Peer, Peer))]
+    for peer in peers:
+        turns.took(peer, LARGE_BYTES)
+    for _ in peers:
+        await next_turn()
+    assert spoken == ["p0", "p1", "p2"]
+    assert [str(error) for error in told] == ["a handler's mistake"]
+
+
+@pytest.mark.costly
+async def test_rest_of_a_chunk_when_its_handler_raises_then_that_connection_alone_ends() -> None:
+    """As where the handler raises at once: told of, closed, and what came before is answered."""
+    count = 300
+    told, handled = list[object](), dict[str, int]()
+
+    def react(connection: Connection, command: RemotingCommand) -> None:
+        _slowly()
+        handled[connection.peer] = handled.get(connection.peer, 0) + 1
+        if command.code == 66:
+            raise ValueError("a handler's mistake")
+        if not command.is_oneway:
+            connection.send(command.reply(0))
+
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: told.append(context.get("exception"))
+    )
+    async with pair(react) as under_test:
+        port = under_test.server.port
+        bad_reader, bad = await asyncio.open_connection("127.0.0.1", port)
+        good = [(await asyncio.open_connection("127.0.0.1", port))[1] for _ in range(2)]
+        beat = encode(RemotingCommand(904, flag=FLAG_ONEWAY))
+        asked = encode(RemotingCommand(1005, opaque=7))
+        bad.write(beat * (count - 20) + asked + encode(RemotingCommand(66)) + beat * 18)
+        for writer in good:
+            writer.write(beat * count)
+        error = await under_test.handler.closes.get()
+        assert str(error) == "a handler's mistake"
+        assert told == [error]
+        peers = [format_address(*writer.get_extra_info("sockname")) for writer in (bad, *good)]
+        assert handled[peers[0]] == count - 18
+        async with asyncio.timeout(10):
+            while [handled.get(peer) for peer in peers[1:]] != [count, count]:
+                await under_test.handler.batches.get()
+        answered = await bad_reader.read()
+        assert [7] == [answer.opaque for answer in FrameDecoder().feed(answered)]
+        assert len(under_test.server.connections) == 2
+        for writer in (bad, *good):
+            writer.close()

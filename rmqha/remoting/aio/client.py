@@ -2,6 +2,8 @@
 
 A request that times out leaves the connection open (Java's client closes it, which a controller then
 takes for the broker's death). A lost connection fails its requests, and the next one connects anew.
+So it does where the peer has fallen silent (``session.Silence``); the old connection is left open until
+the peer has answered on the new one for ``LEFT_OPEN_MS``, and for as long as requests wait there.
 """
 
 from __future__ import annotations
@@ -22,23 +24,39 @@ from rmqha.remoting.aio.connection import Connection, OnProtocolError
 from rmqha.remoting.aio.server import CONNECTION_IDS, unsupported
 from rmqha.remoting.codes import request_name
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.session import ClientSession
+from rmqha.remoting.session import ClientSession, Silence
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.earliest import EarliestTimer
-from rmqha.runtime.ports import Clock, Network
+from rmqha.runtime.ports import Clock, Network, TimerHandle
 
 Answer = asyncio.Future[RemotingCommand]
+
+LEFT_OPEN_MS = 10_000
+"""A peer that lives takes the end of the connection that it heard last for the end of this process:
+several heartbeats, and a registration, have come over the new one before. One that stood still finds
+both connections when it goes on, so the old one does not end before the new one was answered."""
 
 
 class _Channel:
     """One connection, its session, and the futures of those who wait."""
 
-    def __init__(self, address: str, clock: Clock, settings: RemotingSettings) -> None:
+    def __init__(
+        self,
+        address: str,
+        clock: Clock,
+        settings: RemotingSettings,
+        on_heard: Callable[[_Channel], None],
+        on_silent: Callable[[_Channel], None],
+    ) -> None:
         self.address = address
         self.session = ClientSession(settings.pending_requests_max)
         self.connection: Connection | None = None
         self._clock = clock
-        self._answers: dict[int, Answer] = {}
+        self._on_heard, self._on_silent = on_heard, on_silent
+        self._silence = Silence()
+        self.was_heard = self.is_given_up = self._is_ending = False
+        # Who waits, and what the peer had sent in all when it was asked.
+        self._answers: dict[int, tuple[Answer, int]] = {}
         self._timer = EarliestTimer(clock, self._on_timer)
 
     @property
@@ -51,7 +69,7 @@ class _Channel:
             raise ConnectionLost(f"connection to {self.address} is lost")
         opaque = self.session.start(self._clock.now_ms(), command, timeout_ms)
         answer: Answer = asyncio.get_running_loop().create_future()
-        self._answers[opaque] = answer
+        self._answers[opaque] = answer, connection.bytes_in
         try:
             connection.send(command)
             self._timer.arm(self.session.next_deadline_ms)
@@ -60,14 +78,28 @@ class _Channel:
             # Answered, timed out, or the caller was cancelled: nobody waits any more.
             self.session.forget(opaque)
             self._answers.pop(opaque, None)
+            self._end_if_over()
+
+    def end(self, *, now: bool) -> None:
+        """End a connection that was given up; unless ``now``, when its last request is over."""
+        self._is_ending = True
+        self._end_if_over(now=now)
+
+    def _end_if_over(self, *, now: bool = False) -> None:
+        if self._is_ending and self.connection is not None and (now or not self._answers):
+            # What it was sent last may never leave: nobody waits for that.
+            self.connection.abort(ConnectionLost(f"{self.address} gave no answers"))
 
     def on_commands(self, connection: Connection, commands: list[RemotingCommand]) -> None:
+        if not self.was_heard:
+            self.was_heard = True
+            self._on_heard(self)
         for command in commands:
             if not command.is_response:
                 if not command.is_oneway:
                     connection.send(unsupported(command))
             elif self.session.receive(command):
-                answer = self._answers.pop(command.opaque)
+                answer, _ = self._answers.pop(command.opaque)
                 if not answer.done():
                     answer.set_result(command)
 
@@ -78,14 +110,20 @@ class _Channel:
             self._fail(opaque, ConnectionLost(f"connection to {self.address} is lost{reason}"))
 
     def _on_timer(self) -> None:
+        heard_bytes = 0 if self.connection is None else self.connection.bytes_in
+        is_silent = False
         for opaque in self.session.expire(self._clock.now_ms()):
+            if opaque in self._answers:
+                is_silent = self._silence.timed_out(self._answers[opaque][1], heard_bytes)
             self._fail(opaque, RequestTimeout(f"{self.address} did not answer in time"))
         self._timer.arm(self.session.next_deadline_ms)
+        if is_silent:
+            self._on_silent(self)
 
     def _fail(self, opaque: int, error: Exception) -> None:
-        answer = self._answers.pop(opaque, None)
-        if answer is not None and not answer.done():
-            answer.set_exception(error)
+        waiting = self._answers.pop(opaque, None)
+        if waiting is not None and not waiting[0].done():
+            waiting[0].set_exception(error)
 
 
 class RemotingClient:
@@ -121,6 +159,9 @@ class RemotingClient:
         self._on_lost = on_lost
         self._connection_ids = connection_ids
         self._channels: dict[str, _Channel] = {}
+        # Of each address the connection that was given up last, until it is closed; and its last
+        # wait, once the next one was answered.
+        self._left_open: dict[str, tuple[_Channel, TimerHandle | None]] = {}
         self._connects: dict[str, tuple[asyncio.Task[None], list[asyncio.Future[_Channel]]]] = {}
         self._closed = False
 
@@ -178,6 +219,7 @@ class RemotingClient:
 
     def disconnect(self, address: str) -> None:
         """Close the connection to a peer, if there is one; the next call opens another."""
+        self._end_left_open(address, now=True)
         channel = self._channels.pop(address, None)
         if channel is not None and channel.connection is not None:
             channel.connection.close()
@@ -193,6 +235,8 @@ class RemotingClient:
         for address in list(self._connects):
             # A task cancelled before its first step never reaches its own clean-up.
             self._tell_waiters(address, None, f"connecting to {address} was given up")
+        for address in list(self._left_open):
+            self._end_left_open(address, now=True)
         channels, self._channels = list(self._channels.values()), {}
         for channel in channels:
             if channel.connection is not None:
@@ -240,14 +284,49 @@ class RemotingClient:
         if self._on_lost is not None and not self._closed:
             self._on_lost(address)
 
+    def _give_up(self, channel: _Channel) -> None:
+        """The peer has fallen silent: the next call opens another connection to it."""
+        address = channel.address
+        if self._channels.get(address) is not channel:
+            return
+        if address in self._left_open and not channel.was_heard:
+            return  # a third one would be as silent
+        del self._channels[address]
+        channel.is_given_up = True
+        self._end_left_open(address)
+        self._left_open[address] = channel, None
+        self._lost(address)
+
+    def _heard(self, channel: _Channel) -> None:
+        """The peer has answered on a new connection; the one before it is over soon."""
+        address = channel.address
+        left, timer = self._left_open.get(address, (channel, None))
+        if left is not channel and timer is None:
+            timer = self._clock.call_later(LEFT_OPEN_MS, self._end_left_open, address)
+            self._left_open[address] = left, timer
+
+    def _end_left_open(self, address: str, *, now: bool = False) -> None:
+        """End a connection that was given up; unless ``now``, when its last request is over."""
+        if address not in self._left_open:
+            return
+        channel, timer = self._left_open.pop(address)
+        if timer is not None:
+            timer.cancel()
+        channel.end(now=now)
+
     async def _open(self, address: str) -> _Channel:
         host, port = parse_address(address)
-        channel = _Channel(address, self._clock, self._settings)
+        channel = _Channel(address, self._clock, self._settings, self._heard, self._give_up)
 
         def closed(_: Connection, error: Exception | None) -> None:
             channel.on_closed(error)
             if self._channels.get(address) is channel:
                 del self._channels[address]
+                self._lost(address)
+            elif channel.is_given_up:
+                if address in self._left_open and self._left_open[address][0] is channel:
+                    self._end_left_open(address)
+                # The peer may have heard nothing of the new one: to it, this was the one in use.
                 self._lost(address)
 
         connection = channel.connection = Connection(

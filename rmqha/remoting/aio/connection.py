@@ -14,7 +14,7 @@ from typing import cast
 from rmqha.base.errors import ConnectionLost, LocalProtocolError, RemoteProtocolError
 from rmqha.base.ids import ConnectionId
 from rmqha.remoting.address import format_address
-from rmqha.remoting.aio.room import HELD_BYTES_MIN, Room
+from rmqha.remoting.aio.room import FLOORS_BYTES, Room
 from rmqha.remoting.aio.turns import Turns
 from rmqha.remoting.codec_json import decode_command
 from rmqha.remoting.codes import ResponseCode
@@ -250,15 +250,18 @@ class Connection(asyncio.Protocol):
         try:
             commands = self._decoder.feed(data)
         except RemoteProtocolError as error:
-            self._fail(error)
+            self._fail_in_turn(error)
             return
         if commands:
             self.frames_in += len(commands)
             self._handle(commands)
-        if self._held_bytes or self._decoder.pending_bytes >= HELD_BYTES_MIN:
-            self._count_held()
+        room = self._room
+        if room is not None and (
+            self._held_bytes or self._decoder.pending_bytes >= room.floor_bytes
+        ):
+            self.count_held()
         if self._decoder.error is not None:
-            self._fail(self._decoder.error)
+            self._fail_in_turn(self._decoder.error)
         elif self._turns is not None and not self._left:
             self._turns.took(self, len(data))
 
@@ -274,8 +277,11 @@ class Connection(asyncio.Protocol):
             else:
                 self._handle_for_a_while(commands)
         finally:
-            self._corked = False
-            self._flush()
+            self._uncork()
+
+    def _uncork(self) -> None:
+        self._corked = False
+        self._flush()
 
     def _handle_for_a_while(self, commands: list[RemotingCommand]) -> None:
         begun_ms = self._clock.now_ms()
@@ -299,7 +305,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The transport's buffer has drained (called by the loop)."""
         self._paused = False
-        self._count_held()
+        self.count_held()
         self._choose_reading()
         told, self._when_writable = self._when_writable, []
         for one in told:
@@ -322,17 +328,25 @@ class Connection(asyncio.Protocol):
         self._choose_reading()
 
     def go_on(self) -> None:
-        """It is this connection's turn (called by ``Turns``)."""
+        """It is this connection's turn (called by ``Turns``).
+
+        What a handler raises costs this connection, as the loop has it for a chunk that has just
+        come, and is told of there.
+        """
         self._is_held = False
         commands, self._left = self._left, []
         if commands:
             self._corked = True
             try:
                 self._handle_for_a_while(commands)
-            finally:
-                self._corked = False
-                self._flush()
-        if not self._is_held:
+            except Exception as error:
+                self._uncork()  # what was answered before stays so
+                self.abort(error)
+                raise
+            self._uncork()
+        if self._decoder.error is not None:
+            self._fail_in_turn(self._decoder.error)
+        elif not self._is_held:
             self._choose_reading()
 
     def _choose_reading(self) -> None:
@@ -354,6 +368,7 @@ class Connection(asyncio.Protocol):
         self._out_bytes = 0
         if self._room is not None and self._held_bytes:
             self._room.hold(self, 0)
+        self._room = None  # whatever the transport says after the end counts no more
         self._when_writable.clear()
         self._left.clear()  # a peer that leaves in order is read, and so handled, to its end before
         self._on_closed(self, self._close_error or exc)
@@ -376,21 +391,35 @@ class Connection(asyncio.Protocol):
             transport.writelines(out)
         else:
             transport.write(out[0] if len(out) == 1 else b"".join(out))
-        if self._paused:
-            self._count_held()
+        room = self._room
+        if room is not None and (self._paused or room.floor_bytes < FLOORS_BYTES[0]):
+            self.count_held()
 
-    def _count_held(self) -> None:
+    @property
+    def kept_bytes(self) -> int:
+        """What this connection keeps in memory: of a frame that is not whole, and unsent."""
+        return self._decoder.pending_bytes + self.unsent_bytes
+
+    def count_held(self) -> None:
         """Tell what this connection keeps in memory, once that is more than a little."""
-        size = self._decoder.pending_bytes + self.unsent_bytes
-        size = size if size >= HELD_BYTES_MIN else 0
-        if self._room is not None and size != self._held_bytes:
+        room = self._room
+        if room is None:
+            return
+        size = self.kept_bytes
+        size = size if size >= room.floor_bytes else 0
+        if size or self._held_bytes:  # also the same as before: the room may have looked meanwhile
             self._held_bytes = size
-            self._room.hold(self, size)
+            room.hold(self, size)
 
-    def _fail(self, error: RemoteProtocolError) -> None:
+    def _fail_in_turn(self, error: RemoteProtocolError) -> None:
+        """Fail, but not before what came in front of the malformed frame is handled."""
         # The stack holds this connection and the frame, up to half a MiB: what nobody will read
         # would wait for the collector, which looks seldom.
         error.__traceback__ = error.__cause__ = error.__context__ = None
+        if not self._left and not self.is_closing:
+            self._fail(error)
+
+    def _fail(self, error: RemoteProtocolError) -> None:
         self._close_error = error
         if self._on_protocol_error is not None:
             self._on_protocol_error(self, error)

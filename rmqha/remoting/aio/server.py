@@ -151,6 +151,9 @@ class RemotingServer:
             return
         self._connections[connection.id] = connection
         self._of_host.setdefault(host, {})[connection.id] = connection
+        if self.room.crowd(len(self._connections)):
+            for one in self.connections:
+                one.count_held()
 
     def _on_connection_closed(self, connection: Connection, error: Exception | None) -> None:
         # A refused connection was never shown to the handler.
@@ -161,6 +164,7 @@ class RemotingServer:
         elif isinstance(error, RemoteProtocolError):
             self.rejected["broken"] += 1
         self._forget_host(connection)
+        self.room.crowd(len(self._connections))
         if self._drained is not None and not self._connections:
             self._drained.set()
         self._handler.on_closed(connection, error)

@@ -110,6 +110,8 @@ class Turns:
         reader = readers.popleft()
         if readers:
             self._waiting[host] = readers  # behind the other addresses
-        reader.go_on()
-        if self._waiting:
-            self._schedule()
+        try:
+            reader.go_on()
+        finally:  # whatever it raised is its own: the others wait for their turns
+            if self._waiting:
+                self._schedule()
