@@ -54,10 +54,11 @@ class Check:
             if self._find(account.name) is account:
                 return
         settings = self.settings
-        if code in settings.authentication_free:
+        is_authorized = settings.authorization and code not in settings.authorization_free
+        if code in settings.authentication_free and not is_authorized:
             return
         account = self.user_of(request)
-        if settings.authorization and code not in settings.authorization_free:
+        if is_authorized:
             self._authorize(account, request, peer)
         if fields and not request.body:
             if len(self._passed) >= KNOWN_MAX:
@@ -81,8 +82,7 @@ class Check:
         settings, code = self.settings, request.code
         if not settings.authorization or code in settings.authorization_free:
             return
-        if code not in settings.authentication_free:
-            check_allowed(self.user_of(request), resource, actions, ip_of(peer))
+        check_allowed(self.user_of(request), resource, actions, ip_of(peer))
 
     def key_of(self, name: str | None) -> tuple[Account, Key]:
         """The user of a name, who may sign, and the key to that; raises Refused."""

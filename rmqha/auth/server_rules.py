@@ -28,7 +28,7 @@ ASKING = frozenset(
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, RequestCode.GET_TOPICS_BY_CLUSTER,
         RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, RequestCode.GET_UNIT_TOPIC_LIST,
         RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
-        RequestCode.QUERY_DATA_VERSION, RequestCode.GET_BROKER_MEMBER_GROUP,
+        RequestCode.GET_BROKER_MEMBER_GROUP,
         RequestCode.CONTROLLER_GET_REPLICA_INFO, RequestCode.CONTROLLER_GET_METADATA_INFO,
         RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
         RequestCode.GET_NAMESRV_CONFIG, RequestCode.GET_CONTROLLER_CONFIG,
@@ -42,11 +42,12 @@ OF_A_BROKER = frozenset(
     int(code)
     for code in (
         RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.BROKER_HEARTBEAT,
+        RequestCode.QUERY_DATA_VERSION,
         RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, RequestCode.CONTROLLER_ELECT_MASTER,
         RequestCode.CONTROLLER_REGISTER_BROKER, RequestCode.CONTROLLER_APPLY_BROKER_ID,
     )
 )  # fmt: skip
-"""What a broker does; ``brokerName`` says for which set."""
+"""What a broker does; ``brokerName`` says for which set. 322 is its sign of life at a name server."""
 
 CHANGING = frozenset(
     int(code)

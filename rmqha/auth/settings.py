@@ -38,7 +38,8 @@ class AuthSettings(Struct, frozen=True):
 
     Attributes:
         authentication, authorization: whether requests are looked at.
-        authentication_free, authorization_free: request codes that are not.
+        authentication_free, authorization_free: request codes that are not. Who is asked what he
+            may has to sign in any case.
         named: users that the configuration itself names, by name: the first user, and who this
             server's own requests come from. Both are super users.
         credentials: what this server signs with; None when it does not.

@@ -21,6 +21,7 @@ from rmqha.remoting.command import RemotingCommand
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
 SECURITY_TOKEN = "SecurityToken"
+_OF_WHO_SIGNS = (ACCESS_KEY, SIGNATURE, SECURITY_TOKEN)
 BLOCK_BYTES = 64
 """Of SHA-1."""
 
@@ -51,6 +52,14 @@ class Credentials(Struct, frozen=True):
         """Whether a request that has come was signed with these."""
         named = (command.ext_fields or {}).get(ACCESS_KEY)
         return named == self.access_key and Key(self.secret_key).has_signed(command)
+
+
+def without_signature(fields: Mapping[str, str] | None) -> dict[str, str]:
+    """What a request says but for who has signed it: what others may be passed on.
+
+    A signature covers no names and no code, so whoever is given one can ask for other things with it.
+    """
+    return {} if fields is None else {k: v for k, v in fields.items() if k not in _OF_WHO_SIGNS}
 
 
 def signed_content(fields: Mapping[str, str], body: bytes, version: int | None = None) -> bytes:

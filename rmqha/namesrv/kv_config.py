@@ -13,6 +13,9 @@ from rmqha.remoting import fastjson
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 """How ordered topics' queues lie over the brokers: ``broker-a:4;broker-b:4`` by topic."""
 
+ENTRY_BYTES = 200
+"""What a key or a namespace costs besides its characters: a million empty keys are 200 MB."""
+
 
 class _Namespace:
     """Texts by key, with the JSON of each: to write all of 16 MiB anew for each change kept the
@@ -39,7 +42,11 @@ class _Namespace:
 
 
 class KvConfig:
-    """Texts by namespace and key."""
+    """Texts by namespace and key.
+
+    A namespace goes with its last key, where Java keeps it for ever; that of ordered topics stays:
+    a broker that gets an empty one hears that the last order is gone.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self._table: dict[str, _Namespace] = {}
@@ -48,7 +55,7 @@ class KvConfig:
 
     @property
     def content_bytes(self) -> int:
-        """Of keys and values."""
+        """Of namespaces, keys and values, with what each costs besides."""
         return self._bytes
 
     def get(self, namespace: str, key: str) -> str | None:
@@ -59,26 +66,33 @@ class KvConfig:
     def put(self, namespace: str, key: str, value: str) -> bool:
         """Set a value; False when there is no room for it, and nothing has changed."""
         size = self._bytes + _size(key, value)
-        # A namespace stays once it is there, so it is counted once.
         known = self._table.get(namespace)
         if known is None:
-            size += len(namespace)
+            size += _size(namespace)
         elif key in known.values:
             size -= _size(key, known.values[key])
         if size > self._bytes_max:
             return False
-        self._namespace(namespace).put(key, value)
-        self._bytes = size
+        self._put(namespace, key, value, size)
         return True
 
+    def _put(self, namespace: str, key: str, value: str, size: int) -> None:
+        self._table.setdefault(namespace, _Namespace()).put(key, value)
+        self._bytes = size
+
     def delete(self, namespace: str, key: str) -> None:
-        """Remove a value; its namespace stays, as in Java."""
+        """Remove a value, and its namespace with the last one."""
         known = self._table.get(namespace)
-        if known is not None and (value := known.pop(key)) is not None:
+        if known is None:
+            return
+        if (value := known.pop(key)) is not None:
             self._bytes -= _size(key, value)
+        if not known.values and namespace != ORDER_TOPIC_CONFIG:
+            del self._table[namespace]
+            self._bytes -= _size(namespace)
 
     def namespace_body(self, namespace: str) -> bytes | None:
-        """A namespace as a KVTable; None for one that never was."""
+        """A namespace as a KVTable; None for one that is not there."""
         table = self._table.get(namespace)
         return None if table is None else b'{"table":%b}' % table.body()
 
@@ -94,7 +108,9 @@ class KvConfig:
         """Take what ``kvConfig.json`` holds; an empty file is an empty table.
 
         Raises:
-            StoreCorrupted: it is not what Java or we write, or more than there is room for.
+            StoreCorrupted: it is not what Java or we write, or its texts are more than there is
+                room for. What they cost besides was not counted by releases of before, so it keeps
+                nobody from starting, only from putting more.
         """
         if not content.strip():
             return
@@ -105,21 +121,22 @@ class KvConfig:
         table = members.get("configTable") if isinstance(members, dict) else members
         if not isinstance(table, dict):
             raise StoreCorrupted("not KV configuration: there is no configTable")
+        texts = 0
         for namespace, values in table.items():
             if not isinstance(values, dict):
                 raise StoreCorrupted(f"not KV configuration: {namespace} is no table")
-            if namespace not in self._table:
-                self._namespace(namespace)
-                self._bytes += len(namespace)
+            if values or namespace == ORDER_TOPIC_CONFIG:
+                texts += len(namespace)
+                self._table[namespace] = _Namespace()
+                self._bytes += _size(namespace)
             for key, value in values.items():
                 if not isinstance(value, str):
                     raise StoreCorrupted(f"not KV configuration: {namespace}.{key} is no text")
-                if not self.put(namespace, key, value):
+                texts += len(key) + len(value)
+                if texts > self._bytes_max:
                     raise StoreCorrupted(f"more than kvBytesMax={self._bytes_max} bytes")
-
-    def _namespace(self, name: str) -> _Namespace:
-        return self._table.setdefault(name, _Namespace())
+                self._put(namespace, key, value, self._bytes + _size(key, value))
 
 
-def _size(key: str, value: str) -> int:
-    return len(key) + len(value)
+def _size(key: str, value: str = "") -> int:
+    return ENTRY_BYTES + len(key) + len(value)

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, assert_never
 
+from msgspec.structs import replace
+
+from rmqha.auth.signature import ACCESS_KEY
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.machine import Note, Ticked
 from rmqha.namesrv import routes
@@ -22,6 +25,7 @@ from rmqha.namesrv.messages import (
     ElectedMasters,
     NamesrvEffect,
     NamesrvEvent,
+    Registration,
     Stored,
 )
 from rmqha.namesrv.register import register
@@ -166,7 +170,10 @@ class NamesrvMachine:
     def _register(self, request: Request) -> Answer:
         if not crc_matches(request.fields, request.body):
             return Answer(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        broker = read_registration(request.version, request.fields, request.body, self.settings)
+        broker = self._by_whom(
+            request,
+            read_registration(request.version, request.fields, request.body, self.settings),
+        )
         done = register(
             self.table, self.settings, request.now_ms, request.connection_id, broker,
             self._elected(broker.broker_name),
@@ -180,6 +187,14 @@ class NamesrvMachine:
         if self.settings.return_order_topic_config_to_broker:
             body = self.kv.namespace_body(ORDER_TOPIC_CONFIG)
         return Answer(ResponseCode.SUCCESS, None, fields, body or b"", effects)
+
+    def _by_whom(self, request: Request, broker: Registration) -> Registration:
+        """The same with the user who signed it, which the guard has seen to where it asks."""
+        auth, code = self.config.auth, RequestCode.REGISTER_BROKER
+        if not auth.authentication or code in auth.authentication_free | auth.authorization_free:
+            return broker
+        account = request.fields.get(ACCESS_KEY, "")
+        return replace(broker, account=account, is_super=account in auth.named)
 
     def _elected(self, broker_name: str) -> ElectedMaster | None:
         found = self._masters.elected_master(broker_name) if self._masters is not None else None
@@ -196,13 +211,14 @@ class NamesrvMachine:
         return Answer(ResponseCode.SUCCESS, effects=tuple(effects))
 
     def _heartbeat(self, request: Request) -> Answer:
-        self.table.touch(_broker_addr(request.fields), request.now_ms)
+        key = _broker_addr(request.fields)
+        self.table.touch(key, request.fields.get("brokerName"), request.now_ms)
         return DONE
 
     def _query_data_version(self, request: Request) -> Answer:
         key = _broker_addr(request.fields)
         asked = DataVersion.of(fastjson.loads(request.body)) if request.body else None
-        self.table.touch(key, request.now_ms)
+        self.table.touch(key, request.fields.get("brokerName"), request.now_ms)
         live = self.table.live.get(key)
         if live is None:
             return Answer(ResponseCode.SUCCESS, None, ext_fields(changed=True))

@@ -67,6 +67,8 @@ class Registration(Struct, frozen=True):
         filter_servers: None leaves what is known.
         mapping_infos: by topic.
         serves_old_clients: whether it serves logical queues to clients that know none.
+        account: the user who signed it; empty where nobody is asked to.
+        is_super: whether that user speaks for all broker sets by the settings' word.
     """
 
     cluster_name: str
@@ -82,6 +84,8 @@ class Registration(Struct, frozen=True):
     filter_servers: tuple[str, ...] | None = ()
     mapping_infos: Mapping[str, MappingInfo] = field(default_factory=dict)
     serves_old_clients: bool = False
+    account: str = ""
+    is_super: bool = False
 
 
 class ElectedMaster(NamedTuple):

@@ -55,6 +55,8 @@ def register(
     """
     key = BrokerAddr(broker.cluster_name, broker.address)
     refused = _refusal(table, settings, key, broker, elected)
+    if refused is None and _belongs_to_another_user(table, connection_id, key, broker):
+        refused = f"register broker failed: {broker.address} is registered by another user"
     if refused is not None:
         return Registered(
             [_note("registration_refused", "warning", broker, reason=refused)], refused
@@ -107,6 +109,24 @@ def _claims_the_route(broker: Registration, elected: ElectedMaster | None) -> bo
     """
     is_master = broker.broker_id == MASTER_ID
     return is_master and elected is not None and broker.address not in elected.replicas
+
+
+def _belongs_to_another_user(
+    table: RouteTable, connection_id: int, key: BrokerAddr, broker: Registration
+) -> bool:
+    """Whether the address is one of a set that its user may not speak for.
+
+    Names are what a user's rights are about, and addresses what brokers leave the table by: a user
+    of one set would take the brokers of all others off. Whoever registered them may rename them.
+    """
+    live = table.live.get(key)
+    return (
+        live is not None
+        and live.broker_name != broker.broker_name
+        and live.connection_id != connection_id
+        and live.account != broker.account
+        and not broker.is_super
+    )
 
 
 def _leave_old_name(
@@ -216,7 +236,7 @@ def _list_live(
     """Note that the broker lives, and what it says of itself."""
     live = LiveBroker(
         broker.broker_name, now_ms, broker.heartbeat_timeout_ms, broker.data_version,
-        connection_id, broker.ha_address, broker.serves_old_clients,
+        connection_id, broker.ha_address, broker.serves_old_clients, broker.account,
     )  # fmt: skip
     before_live = table.live.get(key)
     if before_live is None or before_live.serves_old_clients != live.serves_old_clients:

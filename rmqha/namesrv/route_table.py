@@ -66,6 +66,7 @@ class LiveBroker(Struct, frozen=True):
     Attributes:
         connection_id: of the connection that registered it last.
         serves_old_clients: whether it serves logical queues to clients that know none.
+        account: the user who registered it last; empty where nobody is asked to sign.
     """
 
     broker_name: str
@@ -75,6 +76,7 @@ class LiveBroker(Struct, frozen=True):
     connection_id: int
     ha_address: str
     serves_old_clients: bool = False
+    account: str = ""
 
 
 class RouteTable:
@@ -199,10 +201,14 @@ class RouteTable:
 
     # -- brokers -----------------------------------------------------------------------------
 
-    def touch(self, key: BrokerAddr, now_ms: int) -> None:
-        """A sign of life; a broker that is not listed stays so."""
+    def touch(self, key: BrokerAddr, broker_name: str | None, now_ms: int) -> None:
+        """A sign of life; a broker that is not listed stays so, and another set's word is none.
+
+        Args:
+            broker_name: the set that it comes from; None where nothing says it.
+        """
         live = self.live.get(key)
-        if live is not None:
+        if live is not None and broker_name in (None, live.broker_name):
             self.live[key] = replace(live, last_update_ms=now_ms)
 
     def put_live(self, key: BrokerAddr, live: LiveBroker) -> None:

@@ -10,11 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rmqha.auth.accounts import Account, UserStatus, UserType
+from rmqha.auth.accounts import (
+    Account,
+    Decision,
+    Entry,
+    Policy,
+    PolicyType,
+    UserStatus,
+    UserType,
+)
 from rmqha.auth.check import Check, by_policies
 from rmqha.auth.contexts import BODIES, FREE, RULES, SPECIAL, contexts_of, record_contexts
 from rmqha.auth.refused import Reason, Refused
-from rmqha.auth.resources import Action, ResourceType
+from rmqha.auth.resources import Action, ResourceType, topic
 from rmqha.auth.server_rules import by_server_rules
 from rmqha.auth.settings import AuthSettings
 from rmqha.auth.signature import Credentials
@@ -40,10 +48,10 @@ def signed(code: int, by: Account, body: bytes = b"", **fields: str) -> Remoting
     return command
 
 
-def why_not(check: Check, request: RemotingCommand) -> Reason | None:
+def why_not(check: Check, request: RemotingCommand, peer: str = PEER) -> Reason | None:
     """Why a request is refused; None when it passes."""
     try:
-        check(request, PEER)
+        check(request, peer)
     except Refused as refused:
         return refused.reason
     return None
@@ -111,11 +119,68 @@ def test_repeated_request_when_the_user_changes_then_it_is_looked_at_again() -> 
 
 def test_whitelist_when_a_code_is_on_it_then_it_is_free() -> None:
     """Of signatures, or of policies alone."""
-    free = replace(SETTINGS, authentication_free=frozenset({1009}))
+    code = frozenset({1009})
+    free = replace(SETTINGS, authentication_free=code, authorization_free=code)
+    assert why_not(servers(settings=free), RemotingCommand(1009)) is None
+    free = replace(SETTINGS, authentication_free=code, authorization=False)
     assert why_not(servers(settings=free), RemotingCommand(1009)) is None
     free = replace(SETTINGS, authorization_free=frozenset({1009}))
     assert why_not(servers(ANN, settings=free), signed(1009, ANN)) is None
     assert why_not(servers(ANN, settings=free), RemotingCommand(1009)) is Reason.UNSIGNED
+
+
+def broker_check(settings: AuthSettings, *accounts: Account) -> BrokerCheck:
+    """The check of a broker."""
+    return BrokerCheck(settings, {one.name: one for one in accounts}.get, CLUSTER)
+
+
+def test_whitelist_when_a_code_needs_no_signature_then_who_may_is_asked_all_the_same() -> None:
+    """As Java does: authenticationWhitelist alone let anybody make super users."""
+    codes = frozenset({17, 310, 3001})
+    check = broker_check(replace(SETTINGS, authentication_free=codes), ANN, ROOT)
+    message = codec_json.encode_header(RemotingCommand(310, ext_fields=dict(MESSAGE)))
+    requests = [RemotingCommand(17, ext_fields={"topic": "T"}), RemotingCommand(3001),
+                decode_message(message, b"x"), decode_signed_message(message, b"x")]  # fmt: skip
+    assert [why_not(check, one) for one in requests] == [Reason.UNSIGNED] * 4
+    assert why_not(check, signed(17, ANN, topic="T")) is Reason.NO_POLICY
+    assert why_not(check, signed(17, ROOT, topic="T")) is None
+    with pytest.raises(Refused):
+        check.require(requests[0], PEER, topic("T"), (Action.PUB,))
+    check = broker_check(replace(SETTINGS, authentication_free=codes, authorization_free=codes))
+    assert [why_not(check, one) for one in requests] == [None] * 4
+    check.require(requests[0], PEER, topic("T"), (Action.PUB,))
+    check = broker_check(replace(SETTINGS, authentication_free=codes, authorization=False))
+    assert [why_not(check, one) for one in requests] == [None] * 4
+
+
+AT_HOME = replace(
+    ANN,
+    policies=(
+        Policy(
+            PolicyType.CUSTOM,
+            (Entry(topic("T"), (Action.PUB, Action.GET), Decision.ALLOW, ("10.0.0.1",)),),
+        ),
+    ),
+)
+ELSEWHERE = "10.0.0.2:5000"
+
+
+def test_request_when_it_comes_again_from_another_host_then_it_is_looked_at_again() -> None:
+    """A policy may count for some addresses alone, and what has passed is remembered."""
+    check, cache = broker_check(SETTINGS, AT_HOME), HeaderCache()
+    header = codec_json.encode_header(signed(351, AT_HOME, topic="T"))
+    for peer, reason in ((PEER, None), (PEER, None), (PEER, None), (ELSEWHERE, Reason.NO_POLICY),
+                         ("10.0.0.1:7", None), (ELSEWHERE, Reason.NO_POLICY)):  # fmt: skip
+        assert why_not(check, cache.decode(header, b""), peer) is reason
+    assert cache.hits > 0
+
+
+def test_message_when_the_next_comes_from_another_host_then_it_is_looked_at_again() -> None:
+    """The same, of the quick way of messages."""
+    check = broker_check(SETTINGS, AT_HOME)
+    header = codec_json.encode_header(signed(310, AT_HOME, b"x", **MESSAGE))
+    for peer, reason in ((PEER, None), (ELSEWHERE, Reason.NO_POLICY), (PEER, None)):
+        assert why_not(check, decode_signed_message(header, b"x"), peer) is reason
 
 
 MESSAGE = {

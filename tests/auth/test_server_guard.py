@@ -1,15 +1,17 @@
-"""Where authentication is off: what takes a super user as soon as there is one."""
+"""Whom a name server or a controller lets in; where authentication is off, what takes a super user as soon as there is one."""
 
 from __future__ import annotations
 
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from rmqha.auth.accounts import Account, UserType
 from rmqha.auth.aio.guard import Refusals
 from rmqha.auth.aio.server_guard import guarded
 from rmqha.auth.aio.server_users import ServerUsers
+from rmqha.auth.registered import ProvenAddresses
 from rmqha.auth.settings import AuthSettings
 from rmqha.auth.signature import Credentials
 from rmqha.remoting.aio.connection import Connection
@@ -31,11 +33,12 @@ class Users:
         self.has_super = any(one.is_super for one in accounts)
 
 
-def passes(users: Users, code: int, by: Account | None) -> bool:
+def passes(users: Users, code: int, by: Account | None, settings: AuthSettings = OPEN) -> bool:
     """Whether a request comes to the handler."""
     far = Far()
     users_of_server = cast(ServerUsers, users)
-    guard = guarded(far, OPEN, users_of_server, Refusals(cast(Logger, far)), has_users=True)
+    refusals, proven = Refusals(cast(Logger, far)), ProvenAddresses(settings.credentials)
+    guard = guarded(far, settings, users_of_server, refusals, proven, has_users=True)
     request = RemotingCommand(code, ext_fields={"nodeId": "n9"})
     if by is not None:
         Credentials(by.name, by.password).sign(request)
@@ -59,3 +62,19 @@ def test_change_when_there_is_a_super_user_then_nobody_else_may(code: int) -> No
 @pytest.mark.parametrize("code", [105, 904, 1001, 1004, 1005, 60022, 60030])
 def test_anything_else_when_there_is_a_super_user_then_everybody_may(code: int) -> None:
     assert passes(Users(ROOT), code, None)
+
+
+@pytest.mark.parametrize("is_authorized", [False, True])
+def test_code_when_it_needs_no_signature_then_brokers_that_cannot_sign_may(
+    is_authorized: bool,
+) -> None:
+    """There are no policies here, so one list is all that Java's old brokers need."""
+    free = frozenset({904, 1003})
+    settings = replace(
+        OPEN, authentication=True, authorization=is_authorized, authentication_free=free
+    )
+    users = Users(ROOT, ANN)
+    assert passes(users, 904, None, settings)
+    assert not passes(users, 1001, None, settings)
+    assert not passes(users, 1001, ANN, settings)
+    assert passes(users, 1001, ROOT, settings)

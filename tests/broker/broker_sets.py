@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import random
 import struct
@@ -137,13 +138,17 @@ class SetsCluster(ReplicaCluster):
 
     def clean(self, name: str) -> None:
         """Have a set's master drop what has expired, as it does at its hour."""
+        task = self.cleaning(name)
+        self.until(task.done, "a clean table")
+        task.result()
+
+    def cleaning(self, name: str) -> asyncio.Task[None]:
+        """Have it begin with that."""
         master = self.master_of(name)
         assert master is not None, name
         context = contextvars.copy_context()
         context.run(HOST.set, self.host_of(master))
-        task = self.loop.create_task(master.logical.cleaning.clean(), context=context)
-        self.until(task.done, "a clean table")
-        task.result()
+        return self.loop.create_task(master.logical.cleaning.clean(), context=context)
 
     def put(self, name: str, number: int, queue: int, **fields: str) -> RemotingCommand:
         """Send one message to a logical queue; the answer, whatever it is."""

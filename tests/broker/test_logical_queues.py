@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rmqha.auth.signature import Credentials
 from rmqha.broker.logical.aio.cleaning import PERIOD_MS
 from rmqha.broker.pull.aio.waiting_pulls import PULLS_A_TURN, WaitingPulls
+from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.command import RemotingCommand
+from rmqha.statictopic.mapping import LogicQueueMappingItem
 from tests.broker.backlogs import turns
 from tests.broker.broker_sets import GROUP, STATIC, SetsCluster, segment
 from tests.broker.replicas import send_fields
@@ -319,6 +324,39 @@ def test_segment_when_it_still_has_messages_then_nobody_drops_it(two: SetsCluste
     assert [body for _, body in two.consume("broker-b", 0)] == [b"body-0"]
 
 
+def test_mapping_when_it_changes_while_it_is_cleaned_then_the_change_stays(
+    two: SetsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A remap that was made meanwhile would be undone, and its queue led by two."""
+    remap(two)
+    leader = two.master_of("broker-b")
+    assert leader is not None
+    access, gate, waits = leader.logical.segments, asyncio.Event(), list[str]()
+    look = access.min_offset
+
+    async def min_offset(topic: str, item: LogicQueueMappingItem) -> int:
+        waits.append(topic)
+        await gate.wait()
+        return await look(topic, item)
+
+    monkeypatch.setattr(access, "min_offset", min_offset)
+    cleaning = two.cleaning("broker-b")
+    two.until(lambda: waits, "that it looks")
+    items = [
+        segment(0, 2, "broker-a", 0), segment(1, 1, "broker-b", 10_000),
+        segment(2, 3, "broker-a", 20_000),
+    ]  # fmt: skip
+    two.tell("broker-a", 3_000, {0: items}, total=1, physical=4)
+    two.tell("broker-b", 3_000, {0: items}, total=1, physical=2)
+    now = leader.mappings.table.items[STATIC]
+    gate.set()
+    two.until(cleaning.done, "its end")
+    cleaning.result()
+    assert leader.mappings.table.items[STATIC] is now
+    assert now.epoch == 3_000
+    assert leader.logical.cleaning.dropped == 0
+
+
 @pytest.mark.slow
 def test_cleaning_when_its_hour_has_come_then_it_is_done() -> None:
     """No operator has to ask for it."""
@@ -392,3 +430,30 @@ def test_message_when_brokers_ask_for_users_then_it_is_passed_on_with_their_own_
         answer = one.put("broker-a", 1, 0)
         assert answer.code == 0, answer.remark
         assert [body for _, body in one.consume("broker-b", 0)] == [b"body-1"]
+
+
+def test_request_when_it_is_passed_on_then_without_its_clients_signature(
+    two: SetsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would not fit what is passed on, and whoever registers as a set would be given it."""
+    assert two.put("broker-a", 1, 0).code == 0
+    remap(two)
+    two._client._sign = Credentials("ann", "a password", "a token").sign
+    sent: list[RemotingCommand] = []
+    invoke = RemotingClient.invoke
+
+    async def noting(
+        client: RemotingClient, address: str, command: RemotingCommand, *args: Any, **more: Any
+    ) -> RemotingCommand:
+        if client is not two._client:
+            sent.append(replace(command))
+        return await invoke(client, address, command, *args, **more)
+
+    monkeypatch.setattr(RemotingClient, "invoke", noting)
+    assert two.put("broker-a", 2, 0).code == 0
+    assert [body for _, body in two.consume("broker-b", 0)] == [b"body-1", b"body-2"]
+    asked = two.ask(two.address("broker-a"), 30, {"topic": STATIC, "queueId": "0"})
+    assert (asked.code, (asked.ext_fields or {})["offset"]) == (0, "10001")
+    assert {310, 11, 30} <= {one.code for one in sent}
+    for one in sent:
+        assert not {"AccessKey", "Signature", "SecurityToken"} & set(one.ext_fields or {})

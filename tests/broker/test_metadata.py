@@ -318,6 +318,13 @@ def test_cut_when_below_the_mark_then_the_records_that_follow_count(cut: int) ->
     broker.state.cut(cut)
     assert broker.state.passed(cut, cut + 50, Change(topics=(TopicConfig("A"),)), 0)
     assert "A" in broker.topics.table.topics
+    made = Change(
+        mappings=(static(),), groups=(GroupConfig("G"),), accounts=(Account("ann", "a password"),)
+    )
+    assert broker.state.passed(cut, cut + 60, made, 0)
+    assert broker.mappings.table.get("A") is not None
+    assert broker.groups.table.get("G") is not None
+    assert broker.accounts.table.get("ann") is not None
 
 
 def test_vanished_when_first_looked_at_then_nothing_is() -> None:

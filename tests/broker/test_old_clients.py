@@ -6,8 +6,10 @@ a message from its record.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,9 @@ from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups.queue_locks import QueueLocks
 from rmqha.broker.logical.aio import forwarding
 from rmqha.broker.naming.aio import other_sets
+from rmqha.broker.naming.aio.other_sets import OtherSets
 from rmqha.remoting import fastjson
+from rmqha.remoting.command import RemotingCommand
 from tests.broker.broker_sets import GROUP, STATIC, SetsCluster, segment
 from tests.broker.old_client import GO, JAVA_4_9_8, OldClient, read_records
 
@@ -304,6 +308,42 @@ def test_pulls_when_very_many_wait_elsewhere_then_messages_are_passed_on_all_the
     assert old.consume(B, 0) == [(0, 0, b"body-1")]
 
 
+def test_messages_when_more_are_passed_on_than_may_be_on_their_way_then_one_after_the_other(
+    three: SetsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has been answered is not on its way; after so many requests all others were refused."""
+    monkeypatch.setattr(forwarding, "FORWARDS_MAX", 2)
+    old = OldClient(three)
+    for number in range(5):
+        answer = old.put(B, number, 0)
+        assert answer.code == 0, answer.remark
+
+
+@pytest.mark.costly
+def test_pull_when_its_queue_has_moved_then_nothing_waits_at_the_leader_of_before(
+    three: SetsCluster,
+) -> None:
+    """Each remap would leave a request behind, for as long as a client may wait."""
+    old = OldClient(three)
+    old.heartbeat(A, B, C)
+    leader = three.master_of(A)
+    assert leader is not None
+    leader.mappings.on_changed.clear()  # so that it goes on holding the pull
+    fields = old.pull_fields(1, 0, sysFlag="3", commitOffset="0", suspendTimeoutMillis="9000")
+    answers = old.collect(B, 11, fields)
+
+    def asking() -> int:
+        tasks = asyncio.all_tasks(three.loop)
+        return sum(getattr(one.get_coro(), "__name__", "") == "_adapted" for one in tasks)
+
+    three.run_for(200)
+    assert asking() == 1
+    move(three, A, C, at_c(), 2_000)
+    three.run_for(200)
+    assert not answers
+    assert asking() == 1, "at the new leader alone"
+
+
 def test_places_when_very_many_topics_are_looked_up_then_they_are_forgotten(
     three: SetsCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -439,9 +479,9 @@ def retries(cluster: SetsCluster, name: str) -> list[str | None]:
 
 @pytest.mark.costly
 def test_message_when_sent_back_at_a_front_then_the_set_that_has_it_delivers_it_again(
-    three: SetsCluster,
+    three: SetsCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The place is one of that set's log."""
+    """The place is one of that set's log. The client's signature would not fit there, and is not sent."""
     old = OldClient(three)
     old.heartbeat(A, B, C)
     move(three, A, C, at_c(), 2_000)
@@ -453,10 +493,23 @@ def test_message_when_sent_back_at_a_front_then_the_set_that_has_it_delivers_it_
     assert asked == [(STATIC, GROUP)]
     three.run_for(3_000)
     assert retries(three, C) == []
-    answer = old.ask(B, 36, back_fields(got.physical_offset, "U7"))
+    sent: list[dict[str, str]] = []
+    ask = OtherSets.ask
+
+    async def noting(
+        sets: OtherSets, name: str, code: int, fields: dict[str, str], *args: Any, **more: Any
+    ) -> RemotingCommand:
+        sent.append(fields)
+        return await ask(sets, name, code, fields, *args, **more)
+
+    monkeypatch.setattr(OtherSets, "ask", noting)
+    signed = {"AccessKey": "ann", "Signature": "of hers"}
+    answer = old.ask(B, 36, back_fields(got.physical_offset, "U7") | signed)
     assert answer.code == 0, answer.remark
     three.run_for(3_000)
     assert len(retries(three, C)) == 1
+    assert any("originMsgId" in one for one in sent)
+    assert not any(signed.keys() & one.keys() for one in sent)
     assert retries(three, A) == retries(three, B) == []
 
 

@@ -158,6 +158,71 @@ def test_message_when_an_operator_has_a_consumer_take_it_then_its_own_topic_is_a
     assert (found.code, len(told)) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    "message_id", [None, "", "zz", "0" * 31, "-" + "1" * 31, "F" * 32, "0" * 56]
+)
+def test_consumer_when_it_shall_take_a_message_that_is_not_there_then_it_is_sent_nothing(
+    cluster: ReplicaCluster, message_id: str | None
+) -> None:
+    """Whoever asked chose the bytes that the group's consumer took for a message (309)."""
+    join(cluster, "mine")
+    told: list[RemotingCommand] = []
+    master_of(cluster).clients.invoke = _noting(told)  # type: ignore[method-assign]
+    asked = {"consumerGroup": "mine", "clientId": "c@1"}
+    if message_id is not None:
+        asked["msgId"] = message_id
+    found = ask(cluster, 309, asked, b"bytes of the asker's")
+    assert found.code == 1
+    assert "message" in (found.remark or "")
+    assert not told
+
+
+def test_consumer_when_an_operator_asks_through_the_broker_then_it_is_given_no_signature(
+    cluster: ReplicaCluster,
+) -> None:
+    """It covers no names and no code: a consumer could ask for other things in the operator's name."""
+    answer = ask(cluster, 310, send_fields(1), b"of orders")
+    join(cluster, "mine")
+    told: list[RemotingCommand] = []
+    master_of(cluster).clients.invoke = _noting(told)  # type: ignore[method-assign]
+    token = Credentials("root", "root-secret", "a token")
+    asked = {"consumerGroup": "mine", "clientId": "c@1"}
+    done(ask(cluster, 307, {**asked, "jstackEnable": "true"}, by=token))
+    message_id = (answer.ext_fields or {})["msgId"]
+    done(ask(cluster, 309, {**asked, "msgId": message_id}, b"bytes of the asker's", by=token))
+    assert [one.ext_fields for one in told] == [
+        {**asked, "jstackEnable": "true"}, {**asked, "msgId": message_id, "brokerName": NAME},
+    ]  # fmt: skip
+    assert b"of orders" in told[1].body
+
+
+def test_reply_when_its_topic_is_another_s_then_it_is_not_stored(cluster: ReplicaCluster) -> None:
+    """Any user may reply (324, 325), into the cluster's topic of replies, and into no other."""
+    done(make_user(cluster))
+    done(ask(cluster, 310, send_fields(1), b"by root"))
+
+    def replied(number: int, topic: str = TOPIC, body: bytes = b"forged", **more: str) -> str:
+        fields = {**send_fields(number), "b": topic, "e": "0", **more}
+        answer = ask(cluster, 325, fields, body, by=ANN)
+        assert (answer.code, "REPLY_TO_CLIENT" in (answer.remark or "")) == (1, True)
+        return (answer.ext_fields or {})["msgId"]
+
+    assert replied(2) == "0"
+    plain = {"topic": TOPIC, "producerGroup": "PG", "defaultTopic": "TBW102", "queueId": "0",
+             "defaultTopicQueueNums": "4", "sysFlag": "0", "bornTimestamp": "0", "flag": "0",
+             "properties": ""}  # fmt: skip
+    assert (ask(cluster, 324, plain, b"forged", by=ANN).ext_fields or {})["msgId"] == "0"
+    assert not any(b"forged" in record for _, record in places(cluster))
+    assert master_of(cluster).refusals.counts["no_policy"] == 2
+    assert replied(3, "DefaultCluster_REPLY_TOPIC", b"a reply") != "0"
+    done(make_acl(cluster, f"Topic:{TOPIC}", "Pub"))
+    assert replied(4, body=b"a message") != "0"
+    for flag in ("4", "8", "12"):
+        half = {"f": flag, "i": send_fields(5)["i"] + "TRAN_MSG\x01true\x02"}
+        assert replied(5, "DefaultCluster_REPLY_TOPIC", b"half", **half) == "0"
+    assert replied(6, "DefaultCluster_REPLY_TOPIC", b"x" * (5 << 20)) == "0"
+
+
 def _noting(told: list[RemotingCommand]) -> Any:
     async def invoke(_: object, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         told.append(command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+from rmqha.auth.registered import ProvenAddresses
 from rmqha.controller.aio.notifier import Notifier
 from rmqha.controller.machine import LeadershipChanged, SnapshotLoaded
 from rmqha.remoting.aio.client import RemotingClient
@@ -208,7 +209,7 @@ class Hanging:
 async def test_notifier_when_a_broker_hangs_then_the_others_are_told() -> None:
     """#6346: up to 5.1.0 each dead broker cost an election seconds."""
     far = Hanging()
-    notifier = Notifier(cast(RemotingClient, far), cast(Logger, far))
+    notifier = Notifier(cast(RemotingClient, far), ProvenAddresses(None), cast(Logger, far))
     for address in ("hung:1", "h:2", "h:3"):
         notifier.notify(address, {}, b"")
     try:

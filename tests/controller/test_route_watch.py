@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
+from rmqha.auth.registered import ProvenAddresses
 from rmqha.controller.aio.route_watch import RouteWatch
 from rmqha.controller.metadata.messages import (
     RouteFollowed,
@@ -91,7 +92,7 @@ async def outcome(
             else:
                 result.set_result(event)
 
-        watch = RouteWatch(client, SystemClock(), Logger(), take)
+        watch = RouteWatch(client, ProvenAddresses(None), SystemClock(), Logger(), take)
         stack.push_async_callback(watch.close)
         watch.watch(WatchRoute("c", "broker-a", 7, address, timeout_ms))
         async with asyncio.timeout(10):

@@ -157,7 +157,7 @@ def test_answer_when_a_change_is_committed_then_it_leaves_before_the_log_line(
         note(self, one)
 
     names = {"clusterName": "DefaultCluster", "brokerName": "set-9"}
-    apply = {**names, "appliedBrokerId": "1", "registerCheckCode": "x"}
+    apply = {**names, "appliedBrokerId": "1", "registerCheckCode": "x:1"}
     cluster.ask(cluster.the_leader(), RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, names)
     monkeypatch.setattr(Connection, "_flush", flushed)
     monkeypatch.setattr(NoteLog, "_write", noted)
@@ -183,7 +183,7 @@ def test_change_when_it_is_written_then_it_is_on_its_way_to_the_followers_first(
 
     monkeypatch.setattr(leader.raft.wal, "append", appended)
     names = {"clusterName": "DefaultCluster", "brokerName": "set-9"}
-    apply = {**names, "appliedBrokerId": "1", "registerCheckCode": "x"}
+    apply = {**names, "appliedBrokerId": "1", "registerCheckCode": "x:1"}
     answer = cluster.ask(cluster.the_leader(), RequestCode.CONTROLLER_APPLY_BROKER_ID, apply)
     assert answer.code == ResponseCode.SUCCESS
     assert unsent == [0, 0]

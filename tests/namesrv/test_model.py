@@ -166,13 +166,14 @@ class NameServerMachine(RuleBasedStateMachine):
         if one is not None and one.name == name and one.connection == connection:
             self.model.leave(address)
 
-    @rule(host=HOSTS)
-    def heartbeat(self, host: int) -> None:
-        """A sign of life."""
+    @rule(host=HOSTS, name=st.one_of(st.none(), NAMES), code=st.sampled_from([904, 322]))
+    def heartbeat(self, host: int, name: str | None, code: int) -> None:
+        """A sign of life, or somebody's word about the address of another set."""
         address = f"h{host}:1"
-        self.node.ask(904, broker_fields(brokerAddr=address))
-        if address in self.model.brokers:
-            self.model.brokers[address].heard_ms = self.node.now_ms
+        self.node.ask(code, broker_fields(brokerName=name, brokerAddr=address))
+        one = self.model.brokers.get(address)
+        if one is not None and name in (None, one.name):
+            one.heard_ms = self.node.now_ms
 
     @rule(after_ms=st.sampled_from([0, 4000, 6000, TIMEOUT_MS + 1]))
     def time_passes(self, after_ms: int) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.base.errors import StoreCorrupted
-from rmqha.namesrv.kv_config import KvConfig
+from rmqha.namesrv.kv_config import ENTRY_BYTES, KvConfig
 from rmqha.namesrv.machine import Request
 from rmqha.namesrv.messages import Stored
 from rmqha.remoting import fastjson
@@ -46,7 +46,10 @@ def test_kv_when_put_then_it_is_found_listed_and_stored_before_the_answer() -> N
     assert b'{"table":{"k":"v"}}' == node.ask(219, {"namespace": "n"}).body
     assert Stored.KV_CONFIG is node.ask(102, kv("n", "k")).stored
     assert 22 == node.ask(101, kv("n", "k")).code
-    assert b'{"table":{}}' == node.ask(219, {"namespace": "n"}).body
+    assert 22 == node.ask(219, {"namespace": "n"}).code
+    node.ask(100, kv(ORDER, "k", "v"))
+    node.ask(102, kv(ORDER, "k"))
+    assert b'{"table":{}}' == node.ask(219, {"namespace": ORDER}).body
 
 
 @pytest.mark.parametrize(
@@ -82,17 +85,44 @@ def test_registration_when_topics_are_ordered_then_their_order_is_returned(retur
 
 
 def test_kv_when_it_is_full_then_1_and_what_is_there_stays() -> None:
-    """Bounded by kvBytesMax; emptied namespaces count as well, for they stay."""
-    node = Node({"kvBytesMax": "10"})
+    """Bounded by kvBytesMax, with what a key and a namespace cost besides their characters."""
+    limit = 2 * ENTRY_BYTES + len("nskeyvalue")
+    node = Node({"kvBytesMax": str(limit)})
     assert 0 == node.ask(100, kv("ns", "key", "value")).code
     assert 0 == node.ask(100, kv("ns", "key", "other")).code
-    for fields in (kv("ns", "key", "longer"), kv("x", "", "")):
+    assert limit == node.machine.kv.content_bytes
+    for fields in (kv("ns", "key", "longer"), kv("ns", "", ""), kv("x", "", "")):
         answer = node.ask(100, fields)
         assert 1 == answer.code
-        assert "10 bytes" in str(answer.remark)
+        assert f"{limit} bytes" in str(answer.remark)
     assert {"value": "other"} == node.ask(101, kv("ns", "key")).ext_fields
     node.ask(102, kv("ns", "key"))
-    assert 0 == node.ask(100, kv("ns", "key", "value")).code
+    assert 0 == node.machine.kv.content_bytes
+    assert 0 == node.ask(100, kv("o", "k", "value")).code, "its namespace gave its room back"
+
+
+def test_kv_when_namespaces_come_and_go_then_nothing_is_left_of_them() -> None:
+    """A hundred thousand of them took 28 MiB, and each one stood in the file for ever."""
+    kv_config = KvConfig(10 * ENTRY_BYTES)
+    for number in range(100):
+        assert kv_config.put(str(number), "k", "v")
+        kv_config.delete(str(number), "k")
+        kv_config.delete(str(number), "k")
+    assert (0, b'{"configTable":{}}') == (kv_config.content_bytes, kv_config.content())
+
+
+def test_kv_file_when_an_older_release_took_more_then_it_is_read_and_no_more_is_taken() -> None:
+    """It counted characters only: a name server must not refuse to start after its upgrade."""
+    old = KvConfig(1 << 20)
+    for number in range(50):
+        assert old.put("n", f"{number}", "")
+    new = KvConfig(1_000)
+    new.load(old.content())
+    assert new.content() == old.content()
+    assert new.content_bytes == old.content_bytes > 1_000
+    assert not new.put("n", "one more", "")
+    new.delete("n", "7")
+    assert new.get("n", "7") is None
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -101,7 +131,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 @given(st.dictionaries(texts, st.dictionaries(texts, texts, max_size=3), max_size=3))
 def test_kv_file_when_written_then_it_is_read_back(table: dict[str, dict[str, str]]) -> None:
     """A restart must lose nothing."""
-    one, other = KvConfig(1000), KvConfig(1000)
+    one, other = KvConfig(10_000), KvConfig(10_000)
     for namespace, values in table.items():
         for key, value in values.items():
             assert one.put(namespace, key, value)
@@ -318,11 +348,13 @@ def test_kv_file_when_keys_come_and_go_then_it_is_what_a_table_of_them_would_be(
     steps: list[tuple[str, str, str | None]],
 ) -> None:
     """Its members are made once, when they change, and in order."""
-    kv_config, table = KvConfig(1000), dict[str, dict[str, str]]()
+    kv_config, table = KvConfig(10_000), dict[str, dict[str, str]]()
     for namespace, key, value in steps:
         if value is None:
             kv_config.delete(namespace, key)
             table.get(namespace, {}).pop(key, None)
+            if not table.get(namespace):
+                table.pop(namespace, None)
         else:
             assert kv_config.put(namespace, key, value)
             table.setdefault(namespace, {})[key] = value

@@ -118,3 +118,88 @@ def test_configuration_when_there_is_no_super_user_then_anybody_may_change_it(wo
     write(world, USERS)
     world.start({"authUsersPath": PATH})
     assert ask(world, 318, None, b"enableTopicList=false")[0] == 0
+
+
+def signed(
+    world: World, host: str, code: int, by: Credentials, body: bytes, fields: dict[str, str]
+) -> tuple[int, str | None]:
+    """A request over a host's own connection."""
+    command = RemotingCommand(code, ext_fields=dict(fields), body=body)
+    by.sign(command)
+    answer = world.ask(host, code, command.ext_fields, body)
+    return answer.code, answer.remark
+
+
+VICTIM = {**broker_fields(), "brokerName": "victim", "brokerAddr": "10.9.9.9:10911"}
+STOLEN = {**VICTIM, "brokerName": "b"}
+TAKEN = (1, "register broker failed: 10.9.9.9:10911 is registered by another user")
+
+
+def listed(world: World) -> list[str]:
+    """The sets that have the address."""
+    table = world.server.machine.table if world.server is not None else None
+    assert table is not None
+    return [name for name, one in table.sets.items() if VICTIM["brokerAddr"] in one.addrs.values()]
+
+
+def test_address_of_another_set_when_a_user_registers_it_then_the_set_keeps_it(
+    world: World,
+) -> None:
+    """A user of one set took the brokers of every other set out of the routes."""
+    write(world, [*USERS, {"username": "both", "password": "p", "brokerNames": ["b", "victim"]}])
+    world.start(ASKING)
+    both = Credentials("both", "p")
+    assert signed(world, "broker", 103, both, BODY, VICTIM)[0] == 0
+    assert signed(world, "client", 103, SHOP, BODY, STOLEN) == TAKEN
+    assert signed(world, "client", 104, SHOP, b"", STOLEN)[0] == 0
+    assert listed(world) == ["victim"]
+    # The user who registered it may rename it, and so may a super user.
+    assert signed(world, "client", 103, both, BODY, STOLEN)[0] == 0
+    assert listed(world) == ["b"]
+    assert signed(world, "broker", 103, ROOT, BODY, VICTIM)[0] == 0
+    assert listed(world) == ["victim"]
+    # Its own connection is its own, whoever signs there.
+    assert signed(world, "broker", 103, SHOP, BODY, STOLEN)[0] == 0
+    assert listed(world) == ["b"]
+    assert signed(world, "broker", 103, ROOT, BODY, VICTIM)[0] == 0
+    # Once its connection is gone, the address is anybody's.
+    world.do("broker", world.clients["broker"].close())
+    world.run_for(100)
+    assert signed(world, "client", 103, SHOP, BODY, STOLEN)[0] == 0
+    assert listed(world) == ["b"]
+
+
+@pytest.mark.parametrize("free", ["authenticationWhitelist", "authorizationWhitelist"])
+def test_address_of_another_set_when_103_is_free_then_as_without_users(
+    world: World, free: str
+) -> None:
+    """Java's rule: a broker that comes back under another name has left its old set."""
+    write(world, USERS)
+    world.start({**ASKING, free: "103"})
+    assert signed(world, "broker", 103, ROOT, BODY, VICTIM)[0] == 0
+    assert signed(world, "client", 103, SHOP, BODY, STOLEN)[0] == 0
+    assert listed(world) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("code", "by", "name", "refused"),
+    [(322, ANN, "victim", True), (322, SHOP, "b", False), (904, SHOP, "b", False)],
+)
+def test_sign_of_life_when_it_is_not_the_set_s_own_then_the_dead_broker_leaves(
+    world: World, code: int, by: Credentials, name: str, *, refused: bool
+) -> None:
+    """Any user kept dead brokers in the routes for as long as he liked."""
+    write(world, USERS)
+    world.start(ASKING)
+    lively = {**VICTIM, "heartbeatTimeoutMillis": "8000"}
+    assert signed(world, "broker", 103, ROOT, BODY, lively)[0] == 0
+    for _ in range(4):
+        world.run_for(5_000)
+        answer = signed(world, "client", code, by, b"", {**VICTIM, "brokerName": name})
+        assert answer[0] == (16 if refused else 0)
+    assert listed(world) == []
+    assert signed(world, "broker", 103, ROOT, BODY, lively)[0] == 0
+    for _ in range(4):
+        world.run_for(5_000)
+        assert signed(world, "broker", code, ROOT, b"", VICTIM)[0] == 0
+    assert listed(world) == ["victim"]

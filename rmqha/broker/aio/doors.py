@@ -9,10 +9,13 @@ from rmqha.broker.common.settings import BrokerConfig
 from rmqha.broker.send.plain_request import decode_message
 from rmqha.broker.send.signed_request import BrokerCheck, decode_signed_message
 from rmqha.remoting.aio.server import RemotingServer, ServerHandler
+from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.repeats import HeaderCache
 from rmqha.runtime.ports import Clock, Network
 
 CLOSE_GRACE_MS = 200
+HINTS = frozenset({int(RequestCode.NOTIFY_BROKER_ROLE_CHANGED)})
+"""Nothing in it is believed, and controllers sign it only for whom they know: anybody may send it."""
 
 
 class Doors:
@@ -37,7 +40,7 @@ class Doors:
     ) -> None:
         self._host = config.values["bindAddress"]
         if config.auth.authentication:
-            router = Guard(router, check, refusals)
+            router = Guard(router, check, refusals, passes=HINTS)
             headers = HeaderCache(decode_message=decode_signed_message)
         else:
             headers = HeaderCache(decode_message=decode_message)

@@ -68,9 +68,11 @@ class BrokerCheck(Check):
         super().__init__(settings, find, by_policies(cluster))
         # What was allowed, by user, topic and peer, with the account that it was allowed to.
         self._allowed: dict[tuple[str, str, str], Account] = {}
-        self._looks_at_messages = _SEND_MESSAGE_V2 not in settings.authentication_free
         self._authorizes_messages = (
             settings.authorization and _SEND_MESSAGE_V2 not in settings.authorization_free
+        )
+        self._looks_at_messages = (
+            self._authorizes_messages or _SEND_MESSAGE_V2 not in settings.authentication_free
         )
 
     def __call__(self, request: RemotingCommand, peer: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmqha.auth.registered import ProvenAddresses
 from rmqha.base.errors import RmqhaError
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.codes import RequestCode
@@ -16,10 +17,15 @@ class Notifier:
     """Tells brokers their roles without ever making an election wait.
 
     A broker that cannot be reached learns its role with its next poll (1004, every 5 s).
+
+    Args:
+        client: signs nothing by itself.
+        proven: the brokers that are sent a signature.
     """
 
-    def __init__(self, client: RemotingClient, log: Logger) -> None:
+    def __init__(self, client: RemotingClient, proven: ProvenAddresses, log: Logger) -> None:
         self._client = client
+        self._proven = proven
         self._log = log
         self._tasks = Tasks(log)
         self._newest: dict[str, tuple[dict[str, str], bytes]] = {}
@@ -40,6 +46,7 @@ class Notifier:
                 command = RemotingCommand(
                     RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext_fields=ext_fields, body=body
                 )
+                self._proven.sign(address, command)
                 try:
                     await self._client.invoke_oneway(address, command, NOTIFY_TIMEOUT_MS)
                 except RmqhaError as error:

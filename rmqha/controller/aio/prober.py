@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from rmqha.auth.registered import ProvenAddresses
+from rmqha.auth.signature import Credentials
 from rmqha.base.errors import RmqhaError
 from rmqha.controller.aio.raft_node import RaftNode
 from rmqha.controller.metadata.probe_messages import (
@@ -38,7 +40,9 @@ class Prober:
 
     Args:
         raft: who votes.
-        client: connections to brokers and controllers.
+        client: connections to brokers and controllers; signs nothing by itself.
+        credentials: what other controllers are asked with; None for no signatures.
+        proven: the brokers that are sent a signature.
         tasks: what waits is started here.
         connection: one that is open to this node, by its id.
         give: takes what was heard.
@@ -48,6 +52,8 @@ class Prober:
         self,
         raft: RaftNode,
         client: RemotingClient,
+        credentials: Credentials | None,
+        proven: ProvenAddresses,
         clock: Clock,
         tasks: Tasks,
         connection: Callable[[int], Connection | None],
@@ -55,6 +61,8 @@ class Prober:
     ) -> None:
         self._raft = raft
         self._client = client
+        self._credentials = credentials
+        self._proven = proven
         self._clock = clock
         self._tasks = tasks
         self._connection = connection
@@ -70,6 +78,7 @@ class Prober:
         """The second half of the time is for all ways, the first one among them."""
         later = asyncio.create_task(self._later(effect))
         command = RemotingCommand(RequestCode.EXCHANGE_BROKER_HA_INFO)
+        self._proven.sign(effect.address, command)
         try:
             await self._client.invoke(effect.address, command, effect.timeout_ms)
         except RmqhaError:
@@ -115,6 +124,8 @@ class Prober:
     async def _ask(self, peer: Peer, effect: AskPeers) -> PeerReport | None:
         fields = silence_fields(effect.identity)
         command = RemotingCommand(RequestCode.GET_BROKER_SILENCE, ext_fields=fields)
+        if self._credentials is not None:
+            self._credentials.sign(command)
         try:
             answer = await self._client.invoke(peer.address, command, effect.timeout_ms)
         except RmqhaError:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from rmqha.auth.registered import ProvenAddresses
 from rmqha.base.errors import ConfigInvalid, RemoteProtocolError, RmqhaError
 from rmqha.controller.metadata.messages import (
     RouteFollowed,
@@ -40,7 +41,8 @@ class RouteWatch:
     """The watches of one controller, one a broker set.
 
     Args:
-        client: for brokers and name servers.
+        client: for brokers and name servers; signs nothing by itself.
+        proven: the brokers that are sent a signature, and the name servers that these name.
         clock: for pauses.
         log: for what people want to know.
         give: takes the result.
@@ -49,11 +51,13 @@ class RouteWatch:
     def __init__(
         self,
         client: RemotingClient,
+        proven: ProvenAddresses,
         clock: Clock,
         log: Logger,
         give: Callable[[RouteFollowed | RouteUpdated | RouteUnknown], None],
     ) -> None:
         self._client = client
+        self._proven = proven
         self._clock = clock
         self._log = log
         self._give = give
@@ -126,9 +130,9 @@ class RouteWatch:
         Raises:
             RmqhaError: it does not say, or does not answer.
         """
-        answer = await self._client.invoke(
-            broker, RemotingCommand(RequestCode.GET_BROKER_CONFIG), ASK_TIMEOUT_MS
-        )
+        request = RemotingCommand(RequestCode.GET_BROKER_CONFIG)
+        self._proven.sign(broker, request)
+        answer = await self._client.invoke(broker, request, ASK_TIMEOUT_MS)
         if answer.code != ResponseCode.SUCCESS:
             raise RemoteProtocolError(f"{broker} does not show its config: {answer.remark}")
         values = parse_properties(answer.body.decode("utf-8", errors="replace"))
@@ -143,6 +147,7 @@ class RouteWatch:
         """Whether it names the new master; None when it cannot be asked."""
         fields = {"clusterName": wanted.cluster_name, "brokerName": wanted.broker_name}
         request = RemotingCommand(RequestCode.GET_BROKER_MEMBER_GROUP, ext_fields=fields)
+        self._proven.sign(wanted.master_address, request)
         try:
             answer = await self._client.invoke(name_server, request, ASK_TIMEOUT_MS)
             if answer.code != ResponseCode.SUCCESS:

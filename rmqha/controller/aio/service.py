@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from rmqha.auth.aio.guard import Refusals
 from rmqha.auth.aio.server_guard import guarded
 from rmqha.auth.aio.server_users import ServerUsers
+from rmqha.auth.registered import ProvenAddresses
 from rmqha.base.ids import Term
 from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note, Ticked
@@ -140,12 +141,11 @@ class ControllerService:
             log=log,
         )
         credentials = config.auth.credentials
-        self._client = RemotingClient(
-            network, clock, remoting, connection_ids=connection_ids,
-            sign=None if credentials is None else credentials.sign,
-        )  # fmt: skip
-        self._notifier = Notifier(self._client, log)
-        self._routes = RouteWatch(self._client, clock, log, self._driver.give)
+        # It signs nothing by itself: most of what it sends goes where anybody may have it sent to.
+        self._client = RemotingClient(network, clock, remoting, connection_ids=connection_ids)
+        self._proven = ProvenAddresses(credentials)
+        self._notifier = Notifier(self._client, self._proven, log)
+        self._routes = RouteWatch(self._client, self._proven, clock, log, self._driver.give)
         self._users = ServerUsers(
             config.auth.named, disk, clock, log, path=config.values["authUsersPath"],
             reload_ms=config.integer("authUsersReloadMs"),
@@ -153,7 +153,7 @@ class ControllerService:
         refusals = Refusals(log)
         self.rejected = refusals.counts
         handler = guarded(
-            self, config.auth, self._users, refusals, passes=PEER_CODES,
+            self, config.auth, self._users, refusals, self._proven, passes=PEER_CODES,
             has_users=bool(config.auth.named or config.values["authUsersPath"]),
         )  # fmt: skip
         self.server = RemotingServer(
@@ -163,7 +163,7 @@ class ControllerService:
             rejected=self.rejected,
             # A beat's fields are signed, too, and then needed as they came.
             headers=HeaderCache(
-                decode_beat=None if config.auth.authentication else decode_heartbeat
+                decode_beat=None if config.auth.authentication or credentials else decode_heartbeat
             ),
         )  # fmt: skip
         self._tasks = Tasks(log)
@@ -175,6 +175,8 @@ class ControllerService:
         self._prober = Prober(
             self.raft,
             self._client,
+            credentials,
+            self._proven,
             clock,
             self._tasks,
             lambda one: self.server.connection(one),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rmqha.auth.registered import address_trouble
 from rmqha.base.ids import NEVER_ALTERED, BrokerId
 from rmqha.controller.metadata.decide_query import master_fields
 from rmqha.controller.metadata.decision import Context, Decision
@@ -102,6 +103,9 @@ def _cannot_add(
         return f"brokerName and clusterName may have {NAME_LENGTH_MAX} characters"
     if len(address) > ADDRESS_LENGTH_MAX or len(check_code) > CHECK_CODE_LENGTH_MAX:
         return "the broker's address or registerCheckCode is too long"
+    trouble = address_trouble(address, "the broker's address")
+    if trouble is not None:
+        return trouble
     if broker_set is None and len(state.sets) >= context.broker_sets_max:
         return f"the controller keeps {context.broker_sets_max} broker-sets at most"
     if broker_set is not None and len(broker_set.replicas) >= context.replicas_per_set_max:
@@ -130,6 +134,9 @@ def decide_register_broker(
     moved = bool(address) and address != broker_set.replicas[broker_id].address
     if moved and len(address) > ADDRESS_LENGTH_MAX:
         return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, "brokerAddress is too long")
+    trouble = address_trouble(address, "brokerAddress") if moved else None
+    if trouble is not None:
+        return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, trouble)
     event: Event | None = None
     if moved:
         event = BrokerAddressUpdated(broker_set.cluster_name, name, address, broker_id)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from rmqha.auth.aio.guard import Refusals
 from rmqha.auth.aio.server_guard import guarded
 from rmqha.auth.aio.server_users import ServerUsers
+from rmqha.auth.registered import ProvenAddresses, address_trouble
 from rmqha.base.errors import DiskFailed, RmqhaError, StoreCorrupted
 from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note, Ticked
@@ -82,11 +83,9 @@ class NameServer:
         self.requests: dict[int, int] = {}
         self.protocol_errors = self.notifications_lost = 0
         self._tasks = Tasks(log)
-        credentials = config.auth.credentials
-        self._client = RemotingClient(
-            network, clock, remoting, connection_ids=connection_ids,
-            sign=None if credentials is None else credentials.sign,
-        )  # fmt: skip
+        # It signs nothing by itself: brokers say where to, and anybody may be one.
+        self._client = RemotingClient(network, clock, remoting, connection_ids=connection_ids)
+        self._proven = ProvenAddresses(config.auth.credentials)
         self._users = ServerUsers(
             config.auth.named, disk, clock, log, path=config.values["authUsersPath"],
             reload_ms=config.integer("authUsersReloadMs"),
@@ -94,7 +93,7 @@ class NameServer:
         refusals = Refusals(log)
         self.rejected = refusals.counts
         handler = guarded(
-            self, config.auth, self._users, refusals,
+            self, config.auth, self._users, refusals, self._proven,
             has_users=bool(config.auth.named or config.values["authUsersPath"]),
         )  # fmt: skip
         self._server = RemotingServer(
@@ -210,6 +209,10 @@ class NameServer:
                 connection.answer(command, _reply(command, answer))
 
     def _answer(self, command: RemotingCommand, request: Request) -> nm.Answer | None:
+        if command.code == RequestCode.REGISTER_BROKER:
+            trouble = _addresses_trouble(request.fields)
+            if trouble is not None:
+                return nm.Answer(ResponseCode.SYSTEM_ERROR, trouble)
         file = self._file_of(command.code)
         if file is not None and file.is_full:
             return nm.Answer(ResponseCode.SYSTEM_BUSY, f"too many wait for {file.path}")
@@ -283,6 +286,7 @@ class NameServer:
 
     async def _send_notification(self, address: str, fields: dict[str, str]) -> None:
         command = RemotingCommand(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, ext_fields=dict(fields))
+        self._proven.sign(address, command)
         try:
             await self._client.invoke_oneway(address, command, NOTIFY_TIMEOUT_MS)
         except RmqhaError as error:
@@ -302,6 +306,15 @@ class NameServer:
             return
         self._arm()
         self._driver.give(Ticked())
+
+
+def _addresses_trouble(fields: Mapping[str, str]) -> str | None:
+    """Why a broker cannot be registered at its addresses; those that are missing are left to Java's words."""
+    for name in ("brokerAddr", "haServerAddr"):
+        trouble = address_trouble(fields[name], name) if fields.get(name) else None
+        if trouble is not None:
+            return trouble
+    return None
 
 
 def _reply(command: RemotingCommand, answer: nm.Answer) -> RemotingCommand:

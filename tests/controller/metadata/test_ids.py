@@ -30,7 +30,7 @@ def next_id(driver: Driver) -> int:
 def apply_for(driver: Driver, broker_id: int) -> Reply:
     return driver.ask(
         1013, 9, clusterName=CLUSTER, brokerName=NAME, appliedBrokerId=broker_id,
-        registerCheckCode=f"h:{broker_id};1",
+        registerCheckCode=f"h{broker_id}:1;1",
     )  # fmt: skip
 
 

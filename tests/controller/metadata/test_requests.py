@@ -154,12 +154,33 @@ def test_register_broker_when_unknown_then_2010() -> None:
     assert stranger.remark == "BrokerId: 7 hasn't been registered in broker-set: broker-a"
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["h", "h:0", "h:65536", " h:1", "h:1\n", "k=v:1", "slaveReadEnable=true\n#", "[::1:1"],
+)
+def test_register_broker_when_its_address_is_none_then_it_is_refused(address: str) -> None:
+    """1008 carries it to the other brokers, and the shell dials it."""
+    driver = Driver(MachineSettings(adopt_unknown_brokers=True))
+    ext = {"clusterName": CLUSTER, "brokerName": NAME}
+    words = "is not host:port with a port of 1 to 65535"
+    taken = driver.ask(1013, 1, **ext, appliedBrokerId=1, registerCheckCode=f"{address};1")
+    assert (taken.code, taken.remark) == (2005, f"the broker's address {words}")
+    adopted = driver.ask(1003, 1, **ext, brokerId=1, brokerAddress=address)
+    assert adopted.code == 2010
+    old = driver.ask(1003, 1, **ext, brokerAddress=address)
+    assert (old.code, old.remark) == (2005, f"the broker's address {words}")
+    driver.register(1)
+    moved = driver.ask(1003, 1, **ext, brokerId=1, brokerAddress=address)
+    assert (moved.code, moved.remark) == (2005, f"brokerAddress {words}")
+    assert driver.ask(1003, 1, **ext, brokerId=1, brokerAddress="[::1]:10911").code == 0
+
+
 def test_register_broker_when_adoption_is_on_then_the_id_is_taken_in() -> None:
     """#6586: after a controller lost its data, brokers never apply for an id again."""
     driver = Driver(MachineSettings(adopt_unknown_brokers=True))
     ext = {"clusterName": CLUSTER, "brokerName": NAME}
     for broker_id in (2, 1):
-        adopted = driver.ask(1003, broker_id, **ext, brokerId=broker_id, brokerAddress="h:0")
+        adopted = driver.ask(1003, broker_id, **ext, brokerId=broker_id, brokerAddress="h:1")
         assert (adopted.code, adopted.ext_fields) == (0, ext)
         assert adopted.body == b'{"syncStateSet":[],"syncStateSetEpoch":0}'
         driver.beat(broker_id, epoch=5, maxOffset=100 + broker_id)

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterable, Sequence
 
 from rmqha.auth.resources import Action
+from rmqha.auth.signature import without_signature
 from rmqha.base.errors import (
     ConnectionLost,
     LocalProtocolError,
@@ -41,6 +43,8 @@ from rmqha.store.consume_queue import name_error
 
 LOCK_QUEUES_MAX = 100_000
 EXPIRED_A_TURN = 64
+_MESSAGE_ID = re.compile("(?:[0-9A-Fa-f]{24})?[0-9A-Fa-f]{32}")
+"""Address and port of a broker, by IPv4 or IPv6, and the place in its log."""
 PROXY_TIMEOUT_MS = 10_000
 """How long a consumer may take to answer what mqadmin asks it; Java's value."""
 
@@ -315,13 +319,11 @@ class ClientProcessor:
         return None
 
     async def _ask(self, connection: Connection, request: RemotingCommand, client: Client) -> None:
-        command = RemotingCommand(
-            request.code, ext_fields=dict(request.ext_fields or {}), body=request.body
-        )
+        fields, body = without_signature(request.ext_fields), request.body
         if request.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
-            command.ext_fields = {
-                **(request.ext_fields or {}), "brokerName": self._broker.config.broker_name
-            }  # fmt: skip
+            fields, body = fields | {"brokerName": self._broker.config.broker_name}, b""
+        command = RemotingCommand(request.code, ext_fields=fields, body=body)
+        if request.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
             refusal = await self._broker.store.cold.look(
                 lambda: self._put_message(connection, request, command)
             )
@@ -343,15 +345,16 @@ class ClientProcessor:
     def _put_message(
         self, connection: Connection, request: RemotingCommand, command: RemotingCommand
     ) -> Refusal | None:
-        """309 names a message by its id; the consumer is sent its bytes, if there is such a one."""
-        message_id = (request.ext_fields or {}).get("msgId", "")
-        try:
-            offset = int(message_id[-16:], 16)
-        except ValueError:
-            return None
+        """309 names a message by its id: the consumer is sent the bytes of the log, and no others."""
+        message_id = text_field(request.ext_fields, "msgId", "")
+        if not _MESSAGE_ID.fullmatch(message_id):
+            return Refusal(ResponseCode.SYSTEM_ERROR, "msgId is not the id of a stored message")
+        offset = int(message_id[-16:], 16)
         record = self._broker.store.reader.look(offset)
         if record is None:
-            return None
+            return Refusal(
+                ResponseCode.SYSTEM_ERROR, f"there is no message with the id {message_id}"
+            )
         group = text_field(request.ext_fields, "consumerGroup", "")
         refusal = self._broker.rights.refusal(connection, request, record, Action.SUB, group=group)
         if refusal is None:

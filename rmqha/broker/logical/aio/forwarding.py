@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from rmqha.auth.signature import without_signature
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.logical.aio.segments import FORWARD_TIMEOUT_MS
 from rmqha.broker.logical.place import FORWARDED_FIELD, elsewhere, is_of_old_client
@@ -99,7 +100,8 @@ class Forwarding:
         if (name is None and not is_old) or self._count >= most:
             return request.reply(ResponseCode.NOT_LEADER_FOR_QUEUE, not_leader(mapping, logical_id))
         self._count += 1
-        fields = {**(request.ext_fields or {}), **(changed or {}), FORWARDED_FIELD: "true"}
+        sent = without_signature(request.ext_fields)
+        fields = {**sent, **(changed or {}), FORWARDED_FIELD: "true"}
         passing = _Passing(
             request, mapping, logical_id, name, fields, FORWARD_TIMEOUT_MS + wait_ms,
             ROUNDS if is_old else 1, again or {}, adapt,

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rmqha.auth.signature import without_signature
 from rmqha.base.errors import RmqhaError
 from rmqha.broker.logical.aio.forwarding import Forwarding
 from rmqha.broker.logical.aio.segments import SegmentAccess
@@ -257,7 +258,7 @@ class LogicalPulls:
     def _forwarded_fields(self, request: RemotingCommand, pull: PullRequest) -> dict[str, str]:
         kept = {
             name: value
-            for name, value in (request.ext_fields or {}).items()
+            for name, value in without_signature(request.ext_fields).items()
             if name not in ("topic", "queueId", "bname", "commitOffset", LOGICAL_FIELD)
         }
         return kept | {"commitOffset": "0"} | self._subscription(pull)

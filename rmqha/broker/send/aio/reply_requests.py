@@ -5,20 +5,28 @@ Source: ReplyMessageProcessor of RocketMQ 5.1.1 to 5.5, watched; ``storeReplyMes
 
 from __future__ import annotations
 
+from rmqha.auth.resources import Action
 from rmqha.base.errors import DiskFailed, MessageIllegal, RmqhaError
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.send.aio.send_requests import pack_peer
-from rmqha.broker.send.request import SendRequest, choose_queue, name_refusal, parse_send
+from rmqha.broker.send.request import (
+    SendRequest,
+    choose_queue,
+    content_refusal,
+    name_refusal,
+    parse_send,
+    promise_refusal,
+)
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 from rmqha.store import properties as props
 from rmqha.store.aio.commit_log import AppendResult
-from rmqha.store.record import Message, pack_host
+from rmqha.store.record import TRANSACTION_MASK, Message, pack_host
 
 PUSH_TIMEOUT_MS = 3_000
 """For the requester of a reply to take it; Java's callClient waits ten seconds."""
@@ -36,6 +44,8 @@ class ReplyProcessor:
             "MSG_REGION": config.values["regionId"], "TRACE_ON": config.values["traceOn"].lower(),
         })  # fmt: skip
         self._turn = 0
+        self._body_max = config.store.max_message_size
+        self._reply_topic = f"{config.cluster_name}_REPLY_TOPIC"
 
     def handlers(self) -> Handlers:
         """By request code."""
@@ -126,12 +136,24 @@ class ReplyProcessor:
     ) -> AppendResult | None:  # fmt: skip
         """Write it to its topic; None where that is switched off or cannot be.
 
-        Java writes it also to a topic or a queue that does not exist; nobody could read it there.
+        Java writes it also to a topic or a queue that does not exist, where nobody could read it, and
+        whatever the user may. Any user may reply, and the cluster's topic of replies is for that; in
+        another one it is a message as any other.
         """
         broker = self._broker
         topic = broker.topics.table.get(parsed.topic)
         wanted = broker.config.boolean("storeReplyMessageEnable")
-        if not wanted or topic is None or not self._writer.is_open or not request.body:
+        if not wanted or topic is None or not self._writer.is_open:
+            return None
+        if (
+            parsed.sys_flag & TRANSACTION_MASK
+        ):  # a half message would be none here, and read by nobody
+            return None
+        if content_refusal(parsed, len(request.body), self._body_max) or promise_refusal(topic):
+            return None
+        if parsed.topic != self._reply_topic and self._broker.rights.refusal_of_topic(
+            connection, request, parsed.topic, Action.PUB
+        ):
             return None
         self._turn += parsed.queue_id < 0
         queue_id = choose_queue(topic, parsed.queue_id, self._turn)

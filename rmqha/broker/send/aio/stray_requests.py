@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rmqha.auth.resources import Action
+from rmqha.auth.signature import without_signature
 from rmqha.base.errors import RmqhaError
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups.aio.ports import Broker
@@ -93,7 +94,7 @@ class StrayRequests:
         return record if is_named(record, message_id) else None
 
     async def _passed_on(self, name: str, request: RemotingCommand) -> RemotingCommand:
-        fields = {**(request.ext_fields or {}), FORWARDED_FIELD: "true"}
+        fields = {**without_signature(request.ext_fields), FORWARDED_FIELD: "true"}
         return await self._sets.ask(
             name, request.code, fields, request.body, timeout_ms=FORWARD_TIMEOUT_MS
         )
