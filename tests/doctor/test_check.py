@@ -340,7 +340,7 @@ def test_check_when_there_is_no_controller_mode_then_no_controller_is_asked(
     nobody = f"{LOOPBACK}:{allocate_ports()[-1]}"
     conf = tmp_path / "broker.conf"
     conf.write_text(f"brokerName=a\nenableControllerMode={mode}\ncontrollerAddr={nobody}\n"
-                    f"brokerIP1={LOOPBACK}\nlistenPort={allocate_ports()[-1]}\n"
+                    f"brokerIP1={LOOPBACK}\nlistenPort={allocate_ports()[4]}\n"
                     f"storePathRootDir={tmp_path / 'store'}\n")  # fmt: skip
     target = target_of(str(conf), None, None, None, "", 2)
     assert target.controllers == ((nobody,) if mode == "true" else ())
@@ -364,7 +364,7 @@ def test_check_when_a_key_is_written_wrong_then_it_is_noted(tmp_path: Path) -> N
     """A broker passes it over, and acknowledges alone."""
     conf = tmp_path / "broker.conf"
     conf.write_text(f"brokerName=a\nallAckInSyncStateset=true\nbrokerIP1={LOOPBACK}\n"
-                    f"listenPort={allocate_ports()[-1]}\n"
+                    f"listenPort={allocate_ports()[4]}\n"
                     f"storePathRootDir={tmp_path / 'store'}\n")  # fmt: skip
     done = run("-c", str(conf), "--looks", "1", *QUICK)
     assert "NOTE keys-unknown" in done.stdout
