@@ -201,6 +201,26 @@ def test_recalls_when_their_time_is_over_then_they_are_forgotten_one_by_one() ->
     assert (table._recalls, table._recalled) == ([], {})
 
 
+def come_of(
+    log: list[tuple[int, str, str]], most: int, until_ms: int, dice: random.Random
+) -> list[tuple[int, str]]:
+    """What a table delivers of a log of (time, key, key that is taken back)."""
+    table, came = TimerTable(most, TimerMark(), 0), list[tuple[int, str]]()
+    while True:
+        while table.position < len(log):
+            at = table.position
+            table.add(Due(log[at][0], at, 0), log[at][2])
+        found = table.take(until_ms, dice.randint(1, 4))
+        for one in found:
+            key = log[one.queue_offset][1]
+            if key and not table.is_recalled(key, one.due_ms):
+                came.append((one.due_ms, key))
+        table.settled()
+        assert len(table._recalled) <= len(log)
+        if not found and table.position >= len(log):
+            return came
+
+
 @given(seed=st.integers(0, 1 << 32))
 def test_recalls_when_more_than_the_table_holds_then_each_takes_its_timer_back(seed: int) -> None:
     """They were forgotten beyond ``timersInMemoryMax``, and what they took back came all the same."""
@@ -211,20 +231,9 @@ def test_recalls_when_more_than_the_table_holds_then_each_takes_its_timer_back(s
     log += [(due_ms, "", key) for due_ms, key, _ in recalled]
     expected = sorted((due_ms, key) for due_ms, key, _ in log if key)
     taken_back = {key for _, _, key in log}
-    table, came = TimerTable(most, TimerMark(), 0), []
-    while True:
-        while table.position < len(log):
-            at = table.position
-            table.add(Due(log[at][0], at, 0), log[at][2])
-        found = table.take(times, dice.randint(1, 4))
-        for one in found:
-            key = log[one.queue_offset][1]
-            if key and not table.is_recalled(key, one.due_ms):
-                came.append((one.due_ms, key))
-        table.settled()
-        assert len(table._recalled) <= len(log)
-        if not found and table.position >= len(log):
-            break
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timer_table, "STALE_MAX", dice.choice((0, 1_000)))
+        came = come_of(log, most, times, dice)
     assert sorted(came) == [one for one in expected if one[1] not in taken_back]
 
 

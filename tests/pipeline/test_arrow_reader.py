@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import re
@@ -15,12 +16,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from rmqha.base.errors import ConfigInvalid, RmqhaError, StoreDamaged
 from rmqha.pipeline import read
 from rmqha.pipeline.commitlog import arrow_reader
 from rmqha.pipeline.commitlog.arrow_reader import CommitLog
-from rmqha.pipeline.commitlog.batches import Wanted, read_part
+from rmqha.pipeline.commitlog.batches import Wanted, expired, read_part
 from rmqha.pipeline.commitlog.columns import SCHEMA
 from rmqha.pipeline.commitlog.splits import plan
 from rmqha.pipeline.commitlog.store_folder import open_replica
@@ -242,6 +244,30 @@ async def test_file_when_gone_between_others_then_one_line_names_it(tmp_path: Pa
     with pytest.raises(FileNotFoundError, match=path.name) as caught:
         reader.read_all()
     assert "\n" not in str(caught.value)
+
+
+async def test_file_when_packed_between_plan_and_reading_then_one_line_names_it(
+    tmp_path: Path,
+) -> None:
+    """A nightly job took the first one: it has not expired, and to leave it out would be a lie."""
+    await written(tmp_path, messages(60))
+    reader = read(tmp_path).to_reader()
+    path = min((tmp_path / "commitlog").iterdir())
+    path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=path.name):
+        reader.read_all()
+
+
+async def test_part_when_it_was_empty_and_has_expired_then_nothing_is_missing(
+    tmp_path: Path,
+) -> None:
+    """A gap of no bytes would be a row of damage."""
+    await written(tmp_path, messages(60))
+    part, *_ = plan(open_replica(str(tmp_path)))
+    assert list(expired(replace(part, stop=part.start), Wanted())) == []
+    (gap,) = expired(part, Wanted())
+    assert gap.batch.column("size").to_pylist() == [part.stop]
 
 
 async def test_log_when_it_is_gone_as_a_whole_then_said(tmp_path: Path) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.cli.pipeline import main
+from rmqha.pipeline.commitlog import hashed_store
 from rmqha.pipeline.commitlog.hashed_store import compare, decode, encode, hash_store
-from rmqha.pipeline.commitlog.store_folder import open_replica
+from rmqha.pipeline.commitlog.store_folder import StoreFolder, open_replica
 from rmqha.store.record import Record
 from tests.pipeline.stores import identify, messages, written
 from tests.pipeline.test_reading import body_start, flip
@@ -86,6 +88,27 @@ def test_store_when_it_has_more_then_only_what_both_have_is_compared(stores: Sto
     assert "were not compared" in done.output
     done = audit("--compare", *(hashed(one, "--up-to", str(seen)) for one in (a, b)))
     assert (done.exit_code, "not compared" in done.output) == (0, False)
+
+
+def test_store_when_files_expire_while_it_is_hashed_then_they_are_no_difference(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention goes on; they count like those that had expired before."""
+    whole = hash_store(open_replica(str(stores[0])), SEED, range_bytes=RANGE_BYTES)
+    first = min((stores[1] / "commitlog").iterdir())
+    size = first.stat().st_size
+    plan_alone = hashed_store.plan_alone
+
+    def expiring(replica: StoreFolder, **how: Any) -> Any:
+        found = plan_alone(replica, **how)
+        first.unlink()
+        return found
+
+    monkeypatch.setattr(hashed_store, "plan_alone", expiring)
+    other = hash_store(open_replica(str(stores[1])), SEED, range_bytes=RANGE_BYTES)
+    found = compare([whole, other])
+    assert (found.different, found.left_out) == ((), ())
+    assert found.ranges == sum(one.start >= size for one in whole.ranges) < len(whole.ranges)
 
 
 def test_epochs_when_unlike_then_a_difference(stores: Stores) -> None:
