@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import aiohttp
 import pytest
@@ -11,7 +12,7 @@ from aiohttp import web
 from rmqha.runtime.exposure import is_loopback, open_doors
 from rmqha.web.aio import port as ports
 from rmqha.web.aio.exporter import Exporter
-from rmqha.web.aio.port import BoundedPort, Hosts
+from rmqha.web.aio.port import BoundedPort, Hosts, _Guard
 
 HOSTS = Hosts(frozenset({"broker-1", "localhost"}))
 
@@ -98,6 +99,21 @@ async def test_port_when_all_places_are_held_then_who_has_waited_longest_makes_r
         one.close()
         await one.wait_closed()
     await served.close()
+
+
+async def test_places_when_two_come_at_once_then_two_others_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A listening socket gives several at a time, before any that was closed is gone."""
+    monkeypatch.setattr(ports, "CONNECTIONS_MAX", 4)
+    port, closed = BoundedPort(web.Application()), list[int]()
+    guards = [_Guard(object(), port) for _ in range(7)]
+    for number, guard in enumerate(guards):
+        monkeypatch.setattr(guard, "close", partial(closed.append, number))
+    guards[1].answering = 1
+    assert all(port.admit(guard, guard.protocol) for guard in guards)
+    assert closed == [0, 2, 3]
+    assert port.rejected == {"http_connections": 3}
 
 
 async def test_port_when_all_are_being_answered_then_nobody_loses_a_place(
