@@ -45,7 +45,7 @@ BEAT_S, SILENCE_S = 0.5, 2.0
 SERVED = (
     "delayed message acknowledged", "timer acknowledged", "half message left open",
     "half message asked about", "transaction committed", "transaction rolled back",
-    "message popped", "pop acknowledged", "popped message consumed", "invisible time changed", "queue locked",
+    "message popped", "pop acknowledged", "invisible time changed", "queue locked",
     "messages read in order", "services checked",
 )  # fmt: skip
 """What is to happen in every batch of stories."""
@@ -54,7 +54,7 @@ SERVICE_SETS = (
     "set of 2", "set of 3", "set of 4", "set of 5", "learners", "minInSyncReplicas of 2",
     "set that waits for two", "set with Java's rule", "watched set", "mastership_handed_over",
     "acknowledged and lost by Java's rule", "holders counted", "learners looked for",
-    "fault: stalled master", "dispatcher held back", ASKED, NOT_ASKED,
+    "fault: stalled master", "dispatcher held back", "popped message consumed", ASKED, NOT_ASKED,
 )  # fmt: skip
 """And what kinds of sets it is to happen in, and to them."""
 

@@ -21,7 +21,7 @@ from tests.sim.test_service_mutants import (
 # 16 found that a replica which had copied nothing from a Java master lacked that master's last topics
 # for good: the next master of ours had them, and no record told of them. 881000 found that a peer took
 # the timers' mark of a master that had come back, and never delivered what that one alone had.
-SEEDS = (1, 3, 4, 5, 8, 10, 12, 14, 16, 881_000)
+SEEDS = (2, 3, 4, 5, 8, 10, 12, 14, 16, 881_000)
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -60,7 +60,7 @@ MUTANTS = (
     (tables_of_java_are_not_taken, 1, "replicas with the same log have other tables"),
     (delays_begin_at_the_end, 5, "an acknowledged delayed message never came"),
     (revival_begins_at_the_end, 5, "a message that nobody acknowledged is popped no more"),
-    (offsets_run_ahead, 4, "messages came in another order than they were sent"),
+    (offsets_run_ahead, 6, "messages came in another order than they were sent"),
 )
 
 

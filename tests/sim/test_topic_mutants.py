@@ -81,7 +81,7 @@ def queues_do_not_come_back(patch: pytest.MonkeyPatch) -> None:
 
 MUTANTS = (
     (slaves_take_no_records, run_replica_seed, 1, TOLD),
-    (tables_stay_when_the_log_is_cut, run_lease_seed, 105, DIFFER),
+    (tables_stay_when_the_log_is_cut, run_lease_seed, 205, DIFFER),
     (answers_wait_for_nobody, run_replica_seed, 15, TOLD),
     (nothing_to_change_is_answered_at_once, run_replica_seed, 34, TOLD),
     (old_queues_stay, run_replica_seed, 1, "a deleted topic gives out an old message"),
