@@ -145,9 +145,8 @@ class ReplyProcessor:
         wanted = broker.config.boolean("storeReplyMessageEnable")
         if not wanted or topic is None or not self._writer.is_open:
             return None
-        if (
-            parsed.sys_flag & TRANSACTION_MASK
-        ):  # a half message would be none here, and read by nobody
+        # A half message would be none here, and read by nobody.
+        if parsed.sys_flag & TRANSACTION_MASK:
             return None
         if content_refusal(parsed, len(request.body), self._body_max) or promise_refusal(topic):
             return None
