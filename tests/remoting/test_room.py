@@ -259,18 +259,23 @@ class Unread:
         self.is_aborted, self.unread_bytes = True, 0
 
 
+def kept_in(room: Room, transport: Unread, number: int = 1) -> Connection:
+    """A connection that tells the room what it keeps."""
+    connection = Connection(
+        ConnectionId(number), SystemClock(), RemotingSettings(idle_timeout_ms=0),
+        on_commands=lambda _, commands: None, on_closed=lambda _, error: None, room=room,
+    )  # fmt: skip
+    connection.connection_made(cast(asyncio.Transport, transport))
+    return connection
+
+
 async def test_answers_of_many_that_leave_a_little_unread_each_are_bounded_together() -> None:
     """A transport says that it is full from 64 KiB on only, and nothing below was counted."""
     room, limit, transports = Room(MIB), MIB, list[Unread]()
     connections = list[Connection]()
     for number in range(100):
-        connection = Connection(
-            ConnectionId(number), SystemClock(), RemotingSettings(idle_timeout_ms=0),
-            on_commands=lambda _, commands: None, on_closed=lambda _, error: None, room=room,
-        )  # fmt: skip
         transports.append(Unread())
-        connection.connection_made(cast(asyncio.Transport, transports[-1]))
-        connections.append(connection)
+        connections.append(kept_in(room, transports[-1], number))
         room.crowd(len(connections))
     for connection in connections:
         connection.send_bytes(bytes(40_000))
@@ -292,11 +297,7 @@ async def test_answers_of_many_that_leave_a_little_unread_each_are_bounded_toget
 async def test_connection_when_its_peer_has_read_then_it_is_counted_no_more() -> None:
     """It would be closed for what it no longer keeps."""
     room, transport = Room(MIB), Unread()
-    connection = Connection(
-        ConnectionId(1), SystemClock(), RemotingSettings(idle_timeout_ms=0),
-        on_commands=lambda _, commands: None, on_closed=lambda _, error: None, room=room,
-    )  # fmt: skip
-    connection.connection_made(cast(asyncio.Transport, transport))
+    connection = kept_in(room, transport)
     connection.pause_writing()
     connection.send_bytes(bytes(100_000))
     connection.flush()
@@ -310,11 +311,7 @@ async def test_connection_when_it_keeps_as_much_again_as_it_has_told_then_it_cou
     """The room had looked meanwhile, and counted nothing of it any more."""
     room, other, transport = Room(MIB), Holder("10.0.0.2"), Unread()
     room.crowd(1_000)
-    connection = Connection(
-        ConnectionId(1), SystemClock(), RemotingSettings(idle_timeout_ms=0),
-        on_commands=lambda _, commands: None, on_closed=lambda _, error: None, room=room,
-    )  # fmt: skip
-    connection.connection_made(cast(asyncio.Transport, transport))
+    connection = kept_in(room, transport)
     connection.send_bytes(bytes(600_000))
     connection.flush()
     transport.unread_bytes = 0
@@ -329,11 +326,7 @@ async def test_connection_when_it_keeps_as_much_again_as_it_has_told_then_it_cou
 async def test_connection_when_it_has_ended_then_nothing_counts_any_more() -> None:
     """What a transport says after the end would be kept for ever."""
     room, transport = Room(MIB), Unread()
-    connection = Connection(
-        ConnectionId(1), SystemClock(), RemotingSettings(idle_timeout_ms=0),
-        on_commands=lambda _, commands: None, on_closed=lambda _, error: None, room=room,
-    )  # fmt: skip
-    connection.connection_made(cast(asyncio.Transport, transport))
+    connection = kept_in(room, transport)
     connection.data_received(struct.pack(">I", FRAME_BYTES_MAX - 100) + bytes(100_000))
     assert room.held_bytes == 100_004
     connection.connection_lost(None)

@@ -36,6 +36,15 @@ def test_clock_when_the_machine_was_suspended_then_that_time_has_passed() -> Non
     assert abs(int(done.stdout) - 1_000_000) < 100
 
 
+def test_clock_when_another_stands_still_then_it_is_not_the_one_that_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same where no namespace may be made."""
+    stood_still = {time.CLOCK_BOOTTIME: 5_000_000_000}
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda which: stood_still.get(which, 0))
+    assert SystemClock().now_ms() == 5_000
+
+
 def test_clock_when_read_again_then_it_counts_milliseconds() -> None:
     clock = SystemClock()
     before = clock.now_ms(), time.monotonic()

@@ -14,12 +14,11 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from rmqha.base.errors import StoreCorrupted
+from rmqha.base.errors import ConfigInvalid, StoreCorrupted
 from rmqha.pipeline.commitlog.store_folder import (
-    COMMIT_LOG,
     CONSUME_QUEUE,
     NAME_DIGITS,
-    log_base,
+    log_begin,
 )
 from rmqha.store.config_files import BACKUP_SUFFIX, decode_config
 from rmqha.store.consume_queue import FILLER_SIZE, UNIT
@@ -79,8 +78,10 @@ def queue_ends(root: str, replica: str) -> Iterator[QueueEnd]:
 
 def _log_begin(root: str) -> int:
     """The first byte that the log has; 0 where only queues are at hand."""
-    bases = (log_base(one.name) for one in _entries(os.path.join(root, COMMIT_LOG)))
-    return min((base for base in bases if base is not None), default=0)
+    try:
+        return log_begin(root)
+    except ConfigInvalid:
+        return 0
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
