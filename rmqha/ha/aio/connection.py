@@ -10,6 +10,7 @@ from rmqha.base.errors import RemoteProtocolError
 from rmqha.ha.busy_wait import FEW_BYTES, BusyWait
 from rmqha.ha.events import SlaveClosed, SlaveConnected, SlaveSent, SlaveWritable
 from rmqha.ha.frames import SlaveFrameParser
+from rmqha.runtime.aio.pieces import write_pieces
 
 
 class Owner(Protocol):
@@ -105,7 +106,7 @@ class SlaveConnection(asyncio.Protocol):
         if body is None:
             self._transport.write(header)
         else:
-            self._transport.writelines([header, body])
+            write_pieces(self._transport, [header, body])
             if self._wait is not None and len(body) <= FEW_BYTES:
                 self._wait.expect()
         self._hungry = True
@@ -120,7 +121,7 @@ class SlaveConnection(asyncio.Protocol):
         """Send what was held, in its order."""
         held, self._held = self._held, None
         if held and self._transport is not None:
-            self._transport.writelines(held)
+            write_pieces(self._transport, held)
             self._hungry = True
             self._wake()
 

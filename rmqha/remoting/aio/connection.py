@@ -22,6 +22,7 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.frame import FrameDecoder, encode, encode_head
 from rmqha.remoting.repeats import HeaderCache
 from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio.pieces import write_pieces
 from rmqha.runtime.ports import Clock, TimerHandle
 
 OnCommands = Callable[["Connection", list[RemotingCommand]], None]
@@ -388,7 +389,7 @@ class Connection(asyncio.Protocol):
         self.bytes_out += size
         self._last_activity_ms = self._clock.now_ms()
         if size > len(out) * JOINED_MAX:
-            transport.writelines(out)
+            write_pieces(transport, out)
         else:
             transport.write(out[0] if len(out) == 1 else b"".join(out))
         room = self._room
