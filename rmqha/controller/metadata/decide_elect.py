@@ -92,7 +92,9 @@ def elect_master(state: MetadataState, context: Context, request: ElectRequest) 
     elif elected == broker_set.master_broker_id:
         decision = _kept(broker_set)
     else:
-        unclean = not first and elected not in broker_set.sync_state_set
+        # Only who has never had a master has nothing to lose: an operator may have cleaned whoever
+        # was in sync, and those who are left were not.
+        unclean = broker_set.master_epoch > 0 and elected not in broker_set.sync_state_set
         decision = _elected(broker_set, context, request, elected, unclean)
     return _explained(decision, context, _ballot(broker_set, context, request, elected, first))
 

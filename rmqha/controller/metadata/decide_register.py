@@ -24,6 +24,8 @@ CHECK_CODE_LENGTH_MAX = 1024
 ID_LEAP_MAX = 1_000
 """So far above the ids that were given may be the one that a broker takes: brokers ask for the next
 one, and with the last of all numbers a set would be closed to newcomers for ever."""
+RETIRED_IDS_MAX = 10_000
+"""So many replicas of a set may have been cleaned before it takes no more: their ids are kept."""
 ADOPTED_ID_MAX = 2**53 - 1
 """Who is adopted may have any id, for how many were given was lost; there are enough above it."""
 
@@ -110,6 +112,11 @@ def _cannot_add(
         return f"the controller keeps {context.broker_sets_max} broker-sets at most"
     if broker_set is not None and len(broker_set.replicas) >= context.replicas_per_set_max:
         return f"a broker-set has {context.replicas_per_set_max} replicas at most"
+    if broker_set is not None and len(broker_set.retired_ids) >= RETIRED_IDS_MAX:
+        return (
+            f"{RETIRED_IDS_MAX} replicas of this broker-set were cleaned, whose ids nobody else gets:"
+            " clean the whole set before it takes another"
+        )
     return None
 
 

@@ -7,7 +7,11 @@ import pytest
 from rmqha.base.ids import BrokerId
 from rmqha.controller.machine import MachineSettings
 from rmqha.controller.metadata.apply import apply
-from rmqha.controller.metadata.decide_register import ADOPTED_ID_MAX, ID_LEAP_MAX
+from rmqha.controller.metadata.decide_register import (
+    ADOPTED_ID_MAX,
+    ID_LEAP_MAX,
+    RETIRED_IDS_MAX,
+)
 from rmqha.controller.metadata.events import BrokerDataCleaned, BrokerIdTaken
 from rmqha.controller.metadata.messages import Reply
 from rmqha.remoting.codes import ResponseCode
@@ -94,3 +98,30 @@ def test_next_id_when_a_log_of_before_holds_the_last_one_then_one_that_nobody_ha
     asked = {"clusterName": CLUSTER, "brokerName": NAME, "brokerAddress": "old:1"}
     assert driver.ask(1003, 9, **asked).ext_fields["brokerId"] == "5"
     assert next_id(driver) == 6
+
+
+def test_id_when_very_many_were_cleaned_then_the_set_takes_no_more() -> None:
+    """The ids of cleaned replicas are kept, and so is their number bounded."""
+    driver = paired()
+    gone = tuple(BrokerId(one) for one in range(3, 3 + RETIRED_IDS_MAX))
+    for one in gone:
+        apply(driver.machine.state, BrokerIdTaken(CLUSTER, NAME, "h:3", one, "x"))
+    apply(driver.machine.state, BrokerDataCleaned(NAME, gone[1:]))
+    assert apply_for(driver, gone[-1] + 1).code == ResponseCode.SUCCESS
+    apply(driver.machine.state, BrokerDataCleaned(NAME, gone[:1]))
+    refused = apply_for(driver, gone[-1] + 2)
+    assert refused.code == ResponseCode.CONTROLLER_INVALID_REQUEST
+    assert "clean the whole set" in (refused.remark or "")
+
+
+def test_election_when_whoever_was_in_sync_was_cleaned_then_it_is_called_unclean() -> None:
+    """Who is left lacks what was acknowledged meanwhile; the alert for it stayed silent."""
+    driver = paired()
+    assert driver.alter(1, 1, [1], 2).code == ResponseCode.SUCCESS
+    cleaned = driver.ask(
+        1011, 9, brokerName=NAME, isCleanLivingBroker="true", brokerControllerIdsToClean=1
+    )
+    assert cleaned.code == ResponseCode.SUCCESS
+    assert driver.elect(2).code == ResponseCode.SUCCESS
+    assert driver.master()[0] == 2
+    assert [one.level for one in driver.notes if one.event == "master_elected_unclean"] == ["error"]
