@@ -88,8 +88,10 @@ class EpochCache:
             starts at a negative offset.
         """
         last = self.last
-        if entry.start < 0 or (
-            last is not None and (entry.epoch <= last.epoch or entry.start < last.start)
+        if (
+            entry.epoch < 0
+            or entry.start < 0
+            or (last is not None and (entry.epoch <= last.epoch or entry.start < last.start))
         ):
             return False
         self._entries.append(entry)
@@ -200,6 +202,8 @@ def parse_epochs(text: bytes) -> EpochCache:
     """
     try:
         lines = text.decode().splitlines()
+        if not lines:
+            raise StoreCorrupted("epoch file is empty")
         count, crc = int(lines[0]), int(lines[1])
         entries = [_parse_line(line) for line in lines[2:]]
     except (UnicodeDecodeError, IndexError, ValueError) as error:

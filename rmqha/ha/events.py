@@ -241,6 +241,12 @@ class MasterSent(Struct, frozen=True):
     frame: MasterFrame
 
 
+class MasterHeard(Struct, frozen=True):
+    """Bytes of a body arrive: on a slow link long before it is whole."""
+
+    conn: int
+
+
 class BodyReceived(Struct, frozen=True):
     """Body bytes ``[offset, offset + length)`` are in the log."""
 
@@ -280,6 +286,7 @@ Event = (
     | SlaveClosed
     | MasterConnected
     | MasterSent
+    | MasterHeard
     | BodyReceived
     | MasterClosed
 )

@@ -128,7 +128,13 @@ class HaCore:
                 self._hot(now_ms, event)
             case ev.SlaveConnected() | ev.SlaveSent() | ev.SlaveClosed():
                 self._from_slave(now_ms, event)
-            case ev.MasterConnected() | ev.MasterSent() | ev.BodyReceived() | ev.MasterClosed():
+            case (
+                ev.MasterConnected()
+                | ev.MasterSent()
+                | ev.MasterHeard()
+                | ev.BodyReceived()
+                | ev.MasterClosed()
+            ):
                 self._from_master(now_ms, event)
             case ev.TailCut() | ev.LogTruncated() | ev.EpochsWritten() | ev.DispatchReached():
                 self._completed(now_ms, event)
@@ -381,7 +387,11 @@ class HaCore:
     def _from_master(
         self,
         now_ms: int,
-        event: ev.MasterConnected | ev.MasterSent | ev.BodyReceived | ev.MasterClosed,
+        event: ev.MasterConnected
+        | ev.MasterSent
+        | ev.MasterHeard
+        | ev.BodyReceived
+        | ev.MasterClosed,
     ) -> None:
         client = self.client
         if isinstance(event, ev.BodyReceived):
@@ -394,6 +404,8 @@ class HaCore:
                     client.connected(now_ms)
                 case ev.MasterSent(_, frame):
                     client.received(now_ms, frame)
+                case ev.MasterHeard():
+                    client.heard(now_ms)
                 case ev.MasterClosed(_, reason):
                     client.closed(now_ms, reason)
 

@@ -53,6 +53,14 @@ _NAMES = {
     "check_sync_state_set_period_ms": "checkSyncStateSetPeriod",
     "ha_busy_wait_us": "haBusyWaitMicros",
 }
+_POSITIVE = (
+    "ha_send_heartbeat_interval_ms",
+    "ha_housekeeping_interval_ms",
+    "ha_max_time_slave_not_catchup_ms",
+    "max_ha_transfer_byte_in_second",
+    "slave_timeout_ms",
+    "check_sync_state_set_period_ms",
+)
 
 
 class HaSettings(Struct, frozen=True):
@@ -114,7 +122,7 @@ class HaSettings(Struct, frozen=True):
         Raises:
             ConfigInvalid: a value that cannot be used.
         """
-        for name in ("ha_send_heartbeat_interval_ms", "ha_housekeeping_interval_ms"):
+        for name in _POSITIVE:
             if getattr(self, name) <= 0:
                 raise ConfigInvalid(f"{_NAMES[name]} must be positive")
         if self.ha_transfer_batch_size < 0:

@@ -173,6 +173,10 @@ class SlaveSession:
             case _:
                 assert_never(frame)
 
+    def heard(self, now_ms: int) -> None:
+        """A part of a body has come: who sends is not silent, however slow the link is."""
+        self.last_read_ms = now_ms
+
     def _handshake(self, now_ms: int, reply: HandshakeReply) -> None:
         ha, log = self._ha, self._ha.log
         try:

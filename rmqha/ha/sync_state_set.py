@@ -9,7 +9,7 @@ Source: RIP-44, "SyncStateSet"; AutoSwitchHAService of RocketMQ 5.1.1 to 5.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -181,6 +181,8 @@ class SyncStateSet:
         self, now_ms: int, slaves: Iterable[Candidate], bar: Bar, lag_ms_max: int
     ) -> frozenset[int]:
         """The set that should be: members that are connected and keep up, and who caught up."""
+        slaves = tuple(slaves)
+        self._forget_strangers(slaves)
         wished, newcomers = {self.own_id}, []
         for slave in slaves:
             if slave.caught_up_ms is not None:
@@ -196,6 +198,13 @@ class SyncStateSet:
                 newcomers.append(slave.slave_id)
         alone = now_ms < self._one_by_one_until_ms
         return frozenset(wished.union(sorted(newcomers)[:1] if alone else newcomers))
+
+    def _forget_strangers(self, slaves: Sequence[Candidate]) -> None:
+        """Whoever can connect may have any id, one after the other."""
+        if len(self._caught_up_ms) <= STRANGERS_MAX:
+            return
+        known = self.ids.union(slave.slave_id for slave in slaves)
+        self._caught_up_ms = {one: at for one, at in self._caught_up_ms.items() if one in known}
 
     def _is_aside(self, now_ms: int, slave_id: int) -> bool:
         return now_ms < self._aside.get(slave_id, (0, 0))[0]

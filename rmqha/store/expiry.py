@@ -5,13 +5,13 @@ Source: RocketMQ's protocol as observed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 HOUR_MS = 3_600_000
 
 
 def files_to_expire(
-    last_written_ms: Sequence[int],
+    last_written_ms: Iterable[int],
     *,
     now_ms: int,
     reserved_hours: int,
@@ -26,7 +26,7 @@ def files_to_expire(
 
     Args:
         last_written_ms: of each file but the last, when its newest record was stored; 0 when
-            unknown, which keeps it and all after it.
+            unknown, which keeps it and all after it. No more of them are asked for than needed.
         is_hour: the local hour is one of deleteWhen.
         used_ratio: share of the disk in use.
         max_ratio: above this use files go at any hour: diskMaxUsedSpaceRatio as a share.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from rmqha.sim.loop import SimLoop
+from rmqha.store import recovery
 from rmqha.store.aio.mapped_files import MappedFiles
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.consume_queue import UNIT
@@ -251,3 +253,84 @@ async def test_index_files_when_given_up_then_they_are_deleted(tmp_path: Path) -
     await store.indexes.remove(gone)
     assert not [one for one in gone if Path(one).exists()]
     await store.close()
+
+
+class Full:
+    """A disk that is nearly full, whatever goes."""
+
+    def __call__(self) -> float:
+        return 0.99
+
+    def of_queues(self) -> float:
+        return 0.99
+
+
+async def test_file_when_its_first_record_is_damaged_then_those_before_it_go_all_the_same(
+    tmp_path: Path,
+) -> None:
+    """One rotten page kept every file, on a disk so full that the broker refused all writes."""
+    store = await filled(real_store(tmp_path, **SETTINGS))
+    size = store.file_size
+    file, _ = store.commit_log.files.at(size)
+    file.buffer[:4] = b"\0\0\0\1"
+    store.expiring._disk_use = Full()
+    assert await store.expiring.expire() == GONE
+    assert store.min_offset == GONE * size
+    await store.close()
+
+
+async def test_record_that_expires_is_damaged_no_more(tmp_path: Path) -> None:
+    """It was told for ever, and kept each pull from the quick way."""
+    store = await filled(real_store(tmp_path, **SETTINGS))
+    store.mending.met(0, "rot")
+    store.mending.met(GONE * store.file_size, "rot")
+    assert await store.expiring.expire(is_asked=True) == GONE
+    assert list(store.mending.damaged) == [GONE * store.file_size]
+    await store.close()
+
+
+async def test_look_when_it_is_not_the_hour_then_no_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a cold store each was a page from the disk, in the loop, every ten seconds."""
+    looked: list[int] = []
+    real = recovery.first_timestamp
+
+    def counted(segment: recovery.Segment) -> int:
+        looked.append(segment.start)
+        return real(segment)
+
+    monkeypatch.setattr(recovery, "first_timestamp", counted)
+    store = await filled(real_store(tmp_path, **SETTINGS | {"delete_when": ()}))
+    looked.clear()
+    assert await store.expiring.expire() == 0
+    assert looked == []
+    await store.close()
+    settings = SETTINGS | {"delete_when": range(24), "file_reserved_time": 72}
+    store = await filled(real_store(tmp_path / "kept", **settings))
+    looked.clear()
+    assert await store.expiring.expire() == 0
+    assert looked == [store.file_size], "the first file that stays ends it"
+    await store.close()
+
+
+async def test_kill_after_files_went_that_the_checkpoint_never_heard_of_leaves_a_store(
+    tmp_path: Path,
+) -> None:
+    """The rest began behind what was known to be durable, so files seemed to be missing."""
+    store = real_store(tmp_path / "a", flush_checkpoint_interval_ms=1 << 30, **SETTINGS)
+    await store.open()
+    await put(store, message())
+    await store._write_checkpoint()
+    while store.max_offset < 2 * store.file_size:
+        store.append(message(body=bytes(3_000)))
+    await store.flush_all()
+    await store.wait_dispatched(store.max_offset)
+    assert await store.expiring.expire(is_asked=True)
+    shutil.copytree(tmp_path / "a", tmp_path / "killed")
+    end = store.max_offset
+    await store.close()
+    again = real_store(tmp_path / "killed")
+    await again.open()
+    assert (again.min_offset, again.max_offset) == (2 * again.file_size, end)
+    await again.close()

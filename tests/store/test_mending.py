@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+
+import pytest
 
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.logs import Logger
 from rmqha.store.aio.mending import Mending
+from tests.store.harness import message, real_store
 
 AT, OTHER = 4096, 8192
 
@@ -79,3 +83,47 @@ def test_behind_when_it_has_ended_in_vain_then_it_may_begin_again_and_nobody_is_
 def test_behind_when_nobody_can_mend_then_nothing_begins() -> None:
     """A broker without other replicas would start tasks that end at once, one for each pop."""
     assert damaged().behind(AT, lambda: None) is None
+
+
+def test_record_when_too_many_are_damaged_to_note_it_then_it_does_not_count_as_mended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was not noted was taken for whole: who had met it read it again, for ever."""
+    monkeypatch.setattr("rmqha.store.aio.mending.DAMAGED_MAX", 2)
+
+    async def play() -> None:
+        mending = damaged()
+        mender = Mender(mending)
+        mending.mender = mender.mend
+        mending.met(3 * AT, "of a test")
+        assert mending.found == 2
+        assert not await mending.mend(3 * AT)
+        assert mender.asked == []
+        mender.answer.set_result(True)
+        assert await mending.mend(AT)
+        mending.met(3 * AT, "of a test")
+        assert await mending.mend(3 * AT), "there is room for it now"
+
+    asyncio.run(play())
+
+
+async def test_slave_when_too_many_records_are_damaged_then_the_loop_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A master with ten thousand of them stood still for good when a slave came to the next one."""
+    monkeypatch.setattr("rmqha.store.aio.mending.DAMAGED_MAX", 2)
+    store = real_store(tmp_path, unchecked_tail_bytes=0)
+    await store.open()
+    results = [store.append(message(number)) for number in range(5)]
+    await store.flush_all()
+    file, within = store.commit_log.files.at(results[2].offset + 90)
+    file.buffer[within] ^= 0xFF
+    for number in range(2):
+        store.mending.met(-number - 1, "another")
+
+    async def nobody(offset: int) -> bool:
+        return False
+
+    store.mending.mender = nobody
+    assert not await store.prove(0, results[-1].end)
+    await store.close()

@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 
 from rmqha.base.errors import DiskFailed, DiskFull, RemoteProtocolError
 from rmqha.ha.busy_wait import FEW_BYTES, BusyWait
-from rmqha.ha.events import BodyReceived, MasterClosed, MasterConnected, MasterSent
+from rmqha.ha.events import BodyReceived, MasterClosed, MasterConnected, MasterHeard, MasterSent
 from rmqha.ha.frames import HEADER_BYTES_MAX, MasterFrameParser, TransferHeader, encode_ack
 from rmqha.ha.ports import ReplicatedLog
 
@@ -23,6 +23,9 @@ RECEIVE_BUFFER_BYTES = 1024 * 1024
 FULL_BODY_BYTES_MIN = 32 * 1024
 """Java's ``haTransferBatchSize``. A body as large as the connection's largest, and not smaller than
 this, was cut by its master: more is on its way."""
+
+HEARD_EVERY_MS = 100
+"""So often at most the core hears that a body is on its way."""
 
 ACK_DELAY_S = 0.001
 ACK_DELAY_BYTES_MAX = 1024 * 1024
@@ -37,7 +40,9 @@ ROOM_BYTES_MIN = 64 * 1024
 class Owner(Protocol):
     """What a client needs of the service."""
 
-    def give(self, event: MasterConnected | MasterSent | BodyReceived | MasterClosed) -> None:
+    def give(
+        self, event: MasterConnected | MasterSent | MasterHeard | BodyReceived | MasterClosed
+    ) -> None:
         """Take an event."""
 
     def busy_wait(self) -> BusyWait | None:
@@ -77,6 +82,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         self._largest = 0
         self._full = False
         self._ended = False
+        self._heard_ms = 0
         self._wait = owner.busy_wait()
 
     # -- asyncio.BufferedProtocol ------------------------------------------------------------------
@@ -184,6 +190,9 @@ class MasterConnection(asyncio.BufferedProtocol):
             self._taking = False
         if self._ack_is_due:
             self._write_ack()
+        if self._header is not None and begun_ms - self._heard_ms >= HEARD_EVERY_MS:
+            self._heard_ms = begun_ms
+            self._owner.give(MasterHeard(self._conn))
         room.wrote(begun_ms)
         if room.is_short and self._transport is not None:
             # What comes next waits in its socket, and not the loop (ADR 0048).

@@ -9,7 +9,7 @@ from typing import Protocol, cast
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.ha.busy_wait import FEW_BYTES, BusyWait
 from rmqha.ha.events import SlaveClosed, SlaveConnected, SlaveSent, SlaveWritable
-from rmqha.ha.frames import SlaveFrameParser
+from rmqha.ha.frames import SlaveFrameParser, without_passed
 from rmqha.runtime.aio.pieces import write_pieces
 
 
@@ -71,7 +71,7 @@ class SlaveConnection(asyncio.Protocol):
             self._owner.rejected["broken"] += 1
             self.end(str(error))
             return
-        for frame in frames:
+        for frame in without_passed(frames):
             self._owner.give(SlaveSent(self._conn, frame))
 
     def pause_writing(self) -> None:

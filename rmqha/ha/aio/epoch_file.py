@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from rmqha.base.errors import StoreCorrupted
 from rmqha.ha.epochs import EpochEntry, LoadedEpochs, format_epochs, load_epochs
 from rmqha.runtime.ports import Disk
 
@@ -33,7 +34,10 @@ class EpochFile:
         """
         main = await self._read(self._path)
         backup = await self._read(self._path + BACKUP_SUFFIX)
-        loaded = load_epochs(main, backup)
+        try:
+            loaded = load_epochs(main, backup)
+        except StoreCorrupted as error:
+            raise StoreCorrupted(f"{self._path}: {error}") from error
         self._current = main if loaded.damage is None else backup
         return loaded
 

@@ -220,6 +220,8 @@ class HaService:
         return await self._change_role(ev.ChangedToSlave(epoch, master_id, master_ha_address))
 
     async def _change_role(self, command: ev.ChangedToMaster | ev.ChangedToSlave) -> bool:
+        if self._closed:
+            return False
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._roles.append(done)
         self.give(command)

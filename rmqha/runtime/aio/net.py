@@ -295,7 +295,8 @@ class TcpNetwork:
             raise ConnectFailed(
                 f"cannot connect to {host}:{port} by TLS: {_words(error)}"
             ) from error
-        except (OSError, TimeoutError) as error:
+        # asyncio's own loop overflows at a port that is none; addresses come from other servers.
+        except (OSError, TimeoutError, OverflowError) as error:
             reason = str(error) or type(error).__name__
             raise ConnectFailed(f"cannot connect to {host}:{port}: {reason}") from error
         if not transport.is_closing():

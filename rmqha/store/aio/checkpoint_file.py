@@ -34,6 +34,7 @@ class CheckpointFile:
         self.durable_end = 0
         self.indexed_end = 0
         self.start_unsaved = False
+        self._starts = 0
 
     async def open(self) -> MappedFile:
         """Map the file; an empty one when there is none.
@@ -75,6 +76,7 @@ class CheckpointFile:
         what a power cut left."""
         self.durable_end = self.indexed_end = offset
         self.start_unsaved = True
+        self._starts += 1
 
     def cut(self, start: int) -> None:
         """Vouch for nothing from ``start`` on."""
@@ -100,11 +102,27 @@ class CheckpointFile:
         Raises:
             DiskFailed: it cannot be written.
         """
+        starts = self._starts
+        await self._write(confirm_offset, self.durable_end, self.indexed_end)
+        if starts == self._starts:
+            self.start_unsaved = False
+
+    async def vouch_for_nothing(self) -> None:
+        """Write that nothing is known to be durable, while the log changes where it begins.
+
+        Of files of before and files behind them recovery would say that some between are missing.
+
+        Raises:
+            DiskFailed: it cannot be written.
+        """
+        await self._write(0, 0, 0)
+
+    async def _write(self, confirm_offset: int, durable_end: int, indexed_end: int) -> None:
         file, content = self._file, self.content
         if file is None:
             return
         content.confirm_offset = confirm_offset
-        content.flushed_offset, content.indexed_offset = self.durable_end, self.indexed_end
+        content.flushed_offset, content.indexed_offset = durable_end, indexed_end
         before = bytes(file.buffer[:128])
         cp.write_into(file.buffer, content)
         if before != file.buffer[:128]:

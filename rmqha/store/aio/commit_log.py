@@ -95,7 +95,6 @@ class CommitLog:
         self._tail = memoryview(b"")
         self._tail_start = 0
         self._room_end = 0
-        self._doomed: list[str] = []
         self._disk = disk
 
     @property
@@ -256,7 +255,8 @@ class CommitLog:
             follows = self.max_offset <= offset <= max(self.max_offset, self._reserved_end)
         elif offset == start:
             # Recovery reads the first file from its first byte, so a log begins with a file.
-            self._start_at_file(start)
+            self.files.leave_all_but(start)
+            self._reserved_end = start
             follows = True
         else:
             follows = start == self.min_offset and offset <= self._reserved_end
@@ -271,18 +271,6 @@ class CommitLog:
         """See ``ReplicatedLog.write``."""
         file, within = self.files.at(offset)
         file.write(within, data)
-
-    def _start_at_file(self, start: int) -> None:
-        """Let an empty log forget its unused files but this one; the next flush deletes them."""
-        kept = []
-        for file in self.files.files:
-            if file.path == self.files.path(start):
-                kept.append(file)
-            else:
-                self._doomed.append(file.path)
-                file.close()
-        self.files.files, self.files.first = kept, start
-        self._reserved_end = start
 
     def received(self, offset: int, length: int) -> None:
         """See ``ReplicatedLog.received``."""
@@ -450,9 +438,6 @@ class CommitLog:
 
     async def sync(self, low: int, high: int) -> None:
         """Make [low, high) durable; raises DiskFailed."""
-        while self._doomed:
-            await self._disk.remove(self._doomed[-1])
-            self._doomed.pop()
         await self.files.sync(low, high)
 
     async def cut(self, offset: int, record_start: int) -> int:

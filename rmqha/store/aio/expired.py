@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from rmqha.store import expiry, recovery
@@ -23,10 +23,8 @@ def expired_count(
         safe: files that end behind this offset stay.
         is_asked: somebody has asked for it, whatever the hour.
     """
-    # A file's newest record is not younger than the next file's first one.
-    written = [recovery.first_timestamp(segment) for segment in segments[1:]]
     count = expiry.files_to_expire(
-        written,
+        _last_written(segments),
         now_ms=wall_ms,
         reserved_hours=settings.file_reserved_time,
         is_hour=is_asked or is_delete_hour(settings, wall_ms),
@@ -37,6 +35,18 @@ def expired_count(
         batch_max=settings.delete_file_batch_max,
     )
     return sum(1 for segment in segments[:count] if segment.end <= safe)
+
+
+def _last_written(segments: Sequence[Segment]) -> Iterator[int]:
+    """Of each file but the last, when its newest record was stored at the latest; 0 when unknown.
+
+    That record is not younger than the next file's first one, or, where that one is damaged, than
+    the first one of a later file: one rotten page must not keep everything on a full disk. Files
+    are looked into one at a time, for most of a log is not in memory.
+    """
+    for number in range(1, len(segments)):
+        later = (recovery.first_timestamp(one) for one in segments[number:])
+        yield next(filter(None, later), 0)
 
 
 def is_delete_hour(settings: StoreSettings, wall_ms: int) -> bool:

@@ -9,7 +9,7 @@ Which files of the log those are is counted by ``expired.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, DiskUse
@@ -19,6 +19,7 @@ from rmqha.store.aio.dispatcher import Dispatcher
 from rmqha.store.aio.expired import expired_count
 from rmqha.store.aio.flush import Flusher
 from rmqha.store.aio.index_files import IndexFiles
+from rmqha.store.aio.mending import Mending
 from rmqha.store.settings import StoreSettings
 
 
@@ -26,6 +27,8 @@ class Expiring:
     """Of one store.
 
     Args:
+        mending: knows damaged records, also such as go.
+        vouch: writes what the log's files are known to hold down into the checkpoint.
         on_prefix_cut, disk_use: see ``MessageStore``.
 
     Attributes:
@@ -38,7 +41,8 @@ class Expiring:
     def __init__(
         self, clock: Clock, log: Logger, settings: StoreSettings, commit_log: CommitLog,
         queues: ConsumeQueues, indexes: IndexFiles, dispatcher: Dispatcher, flusher: Flusher,
-        *, on_prefix_cut: Callable[[int], None] | None, disk_use: DiskUse | None,
+        mending: Mending, *, vouch: Callable[[], Awaitable[None]],
+        on_prefix_cut: Callable[[int], None] | None, disk_use: DiskUse | None,
     ) -> None:  # fmt: skip
         self._clock = clock
         self._log = log
@@ -48,6 +52,8 @@ class Expiring:
         self._indexes = indexes
         self._dispatcher = dispatcher
         self._flusher = flusher
+        self._mending = mending
+        self._vouch = vouch
         self._on_prefix_cut = on_prefix_cut
         self._disk_use = disk_use
         self.ratios = (0.0, 0.0)
@@ -70,6 +76,9 @@ class Expiring:
         if count:
             files = self._commit_log.files
             self._log.log("info", "files_expired", count=count, min_offset=files.first)
+            # Where the checkpoint knows less of the log than where it begins, recovery would say that
+            # files in between are missing.
+            await self._vouch()
             await files.remove_left()
             await self.expire_queues()
             self._look_at_disk()
@@ -124,6 +133,7 @@ class Expiring:
             if not count:
                 return 0
             files.leave_before(files.first + count * files.size)
+            self._mending.expired(files.first)
             if self._on_prefix_cut is not None and self.is_served:
                 self._on_prefix_cut(files.first)
         return count

@@ -138,6 +138,22 @@ class MappedFiles:
             count += 1
         return count
 
+    def leave_all_but(self, start: int) -> None:
+        """Have the row begin anew at ``start``: all files but the one there leave it."""
+        kept = []
+        for file in self.files:
+            if file.path == self.path(start):
+                kept.append(file)
+                continue
+            file.close()
+            self._leaving.append(file.path)
+        self.files, self.first = kept, start
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether files that have left the row are still on the disk."""
+        return bool(self._leaving)
+
     async def remove_left(self) -> None:
         """Delete the files that have left the row, oldest first: a crash must leave no gap.
 

@@ -14,7 +14,8 @@ from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock
 
 DAMAGED_MAX = 10_000
-"""Places that are remembered; what is met beyond is served to nobody either."""
+"""Places that are remembered. What is met beyond is served to nobody either, and mended once there is
+room for it."""
 
 AGAIN_MS = 1_000
 """So long after a try that found no whole copy nobody tries that record again."""
@@ -41,11 +42,16 @@ class Mending:
 
     def met(self, offset: int, reason: str) -> None:
         """Somebody has met a damaged record; it is told once."""
-        if offset in self.damaged or len(self.damaged) >= DAMAGED_MAX:
+        if offset in self.damaged or self.is_full:
             return
         self.damaged[offset] = reason
         self.found += 1
         self._log.log("error", "record_damaged", offset=offset, reason=reason)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further place is remembered."""
+        return len(self.damaged) >= DAMAGED_MAX
 
     def whole(self, offset: int, source: str) -> None:
         """A record was written anew from a whole copy."""
@@ -69,14 +75,18 @@ class Mending:
             self._tried.pop(at, None)
 
     async def mend(self, offset: int) -> bool:
-        """Try to mend a record; others who wait for it wait for the same try."""
+        """Try to mend a record that somebody met; others who wait for it wait for the same try.
+
+        Returns:
+            Whether it is whole now, as far as is known: of what nobody could remember, nothing is.
+        """
         if self.mender is None:
             return False
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:
             if offset not in self.damaged:
-                return True
+                return not self.is_full
             now_ms = self._clock.now_ms()
             if now_ms < self._tried.get(offset, 0):
                 return False

@@ -108,7 +108,8 @@ class MessageStore:
         )  # fmt: skip
         self.expiring = Expiring(
             clock, log, settings, self.commit_log, self.queues, self.indexes, self.dispatcher,
-            self.flusher, on_prefix_cut=on_prefix_cut, disk_use=used_ratio,
+            self.flusher, self.mending, vouch=self._write_checkpoint,
+            on_prefix_cut=on_prefix_cut, disk_use=used_ratio,
         )  # fmt: skip
         self.plain = PlainAppends(
             self.commit_log, self.queues, self.room, check_alive=self.check_alive,
@@ -382,9 +383,8 @@ class MessageStore:
 
     async def flush(self, offset: int) -> int:
         """See ``ReplicatedLog.flush``; raises DiskFailed."""
-        if self._checkpoint.start_unsaved:
+        while self._checkpoint.start_unsaved:
             await self._write_checkpoint()
-            self._checkpoint.start_unsaved = False
         return await self.flusher.flush(offset)
 
     def valid_end(self, start: int, end: int) -> int:
@@ -499,5 +499,12 @@ class MessageStore:
             await self._sync_checkpoint()
 
     async def _sync_checkpoint(self) -> None:
-        """Write the checkpoint if it changed; the caller holds the upkeep lock."""
+        """Write the checkpoint if it changed; the caller holds the upkeep lock.
+
+        Where the log begins anew its old files go before the new begin is vouched for, and nothing
+        is before they go: a crash at any point leaves what opens.
+        """
+        while self._checkpoint.start_unsaved and self.commit_log.files.is_leaving:
+            await self._checkpoint.vouch_for_nothing()
+            await self.commit_log.files.remove_left()
         await self._checkpoint.sync(min(self.limit(), self.flusher.flushed_offset))

@@ -61,7 +61,7 @@ class Proving:
 
     async def prove(self, offset: int, length: int) -> bool:
         """Whether it may go, after it was tried to mend what is not whole; what is gone may not."""
-        log, sums, end = self._log, self.summing.sums, offset + length
+        log, sums, end, mended = self._log, self.summing.sums, offset + length, -1
         while log.readable(offset, length) == length:
             await self.summing.load(offset)
             block_end = min(sums.bounds(end - 1)[1], log.max_offset)
@@ -79,8 +79,10 @@ class Proving:
             if left is None:
                 return True
             # It may lie within a record: behind a block that has its sum still.
-            if left.at_record and not await self._cold.mending.mend(left.end):
-                return False
+            if left.at_record:
+                if left.end == mended or not await self._cold.mending.mend(left.end):
+                    return False
+                mended = left.end
         return False
 
     async def _record_start(self, position: int) -> int:
