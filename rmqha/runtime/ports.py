@@ -236,7 +236,7 @@ class Disk(Protocol):
         """The files of each directory in ``path``, sorted, without mapping any.
 
         Args:
-            path: a directory of directories; nothing is in one that is missing.
+            path: a directory of directories; nothing is in one that is missing, or in a file.
             head_bytes: what is read of a file at most.
 
         Raises:

@@ -431,3 +431,46 @@ async def test_index_when_the_log_cannot_be_read_then_it_passes_that_part_and_th
         assert 0 < skipped < size
     assert max(found) > 3 * size
     await store.close()
+
+
+async def test_index_when_the_log_is_cut_while_its_next_file_is_made_then_no_key_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records were gathered before the cut, and those that came in their place never were."""
+    settings = INDEXED | {"max_index_num": 10}
+    store = real_store(tmp_path, **settings)
+    await store.open()
+    waits, goes_on, real = asyncio.Event(), asyncio.Event(), store.indexes._next_file
+    for number in range(9):
+        store.append(one_key(f"old{number}"))
+    await indexed(store)
+
+    async def next_file() -> IndexWriter:
+        waits.set()
+        await goes_on.wait()
+        return await real()
+
+    monkeypatch.setattr(store.indexes, "_next_file", next_file)
+    results = [store.append(one_key(f"cut{number}")) for number in range(8)]
+    await waits.wait()
+    await store.truncate(results[2].offset)
+    for number in range(3):
+        store.append(one_key(f"new{number}"))
+    await store.wait_dispatched(store.max_offset)
+    goes_on.set()
+    store.append(one_key("last"))
+    await store.wait_dispatched(store.max_offset)
+    await indexed(store)
+    for again in (False, True):
+        for key in ("old8", "cut0", "cut1", "new0", "new1", "new2", "last"):
+            assert store.indexes.find(TOPIC, key, limit=5, **EVER), (key, again)
+        if not again:
+            await store.close()
+            store = real_store(tmp_path, **settings)
+            await store.open()
+            await indexed(store)
+    await store.close()
+
+
+def one_key(key: str) -> Message:
+    return message()._replace(properties=props.encode({"KEYS": key}))

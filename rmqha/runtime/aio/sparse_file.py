@@ -358,6 +358,8 @@ def survey(path: str, head_bytes: int) -> dict[str, list[Surveyed]]:
     Raises:
         OSError: it cannot be read.
     """
+    if not os.path.isdir(path):
+        return {}
     with os.scandir(path) as entries:
         folders = sorted(entry.name for entry in entries if entry.is_dir())
     return {folder: _files_of(f"{path}/{folder}", head_bytes) for folder in folders}

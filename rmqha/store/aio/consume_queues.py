@@ -40,6 +40,9 @@ Item = TypeVar("Item")
 _UNUSUAL_TOPICS = frozenset({SCHEDULE_TOPIC, METADATA_KEY})
 """Of which each record means more than its unit."""
 
+MOUNTS_OWN = "lost+found"
+"""Stands at the top of a file system, which the queues may have to themselves; only root may look."""
+
 AT_ONCE = 4
 """Queues that are synced or cut at a time; the pool of threads has six where there are two cores."""
 
@@ -410,7 +413,7 @@ def _why_no_queue(head: Head) -> str | None:
 
 
 def _is_topic(folder: str) -> bool:
-    return name_error(os.fsencode(folder)) is None
+    return folder != MOUNTS_OWN and name_error(os.fsencode(folder)) is None
 
 
 async def _some_at_a_time(items: Iterable[Item], work: Callable[[Item], Awaitable[object]]) -> None:

@@ -91,7 +91,7 @@ class IndexFiles:
         self._limit = limit
         self._on_full = on_full
         self._logger = logger
-        self._careful_to = 0
+        self._careful_to = self._cuts = 0
         self.skipped_bytes = 0
         self._directory = settings.path("index")
         self._size = file_size(settings.max_hash_slot_num, settings.max_index_num)
@@ -269,16 +269,16 @@ class IndexFiles:
 
     async def _put(self, keys: list[KeyPlace]) -> bool:
         """Put keys; whether the log has not been cut meanwhile."""
-        position = self.position
+        cuts = self._cuts
         while keys:
             writer = self._writer
             if writer is None or writer.is_full:
                 writer = await self._next_file()
-                if self.position != position:
+                if self._cuts != cuts:
                     return False
             if self._room.is_short:
                 await self._room.make_in(self._files[-1], writer.places(keys))
-                if self.position != position:
+                if self._cuts != cuts:
                     return False
             begun_ms = self._clock.now_ms()
             keys = keys[writer.put(keys) :]
@@ -346,9 +346,9 @@ class IndexFiles:
 
     def cut(self, offset: int) -> None:
         """The log was cut: records from ``offset`` on are others now. Old keys stay, as hints."""
-        if self.position <= offset:
-            return
-        self.position = offset
+        # Also of a record that is about to be put, though ``position`` is not there yet.
+        self._cuts += 1
+        self.position = min(self.position, offset)
         if self._writer is not None and self._writer.end_physical_offset >= offset:
             self._writer.end_physical_offset = max(0, offset - 1)
             self._writer.publish()

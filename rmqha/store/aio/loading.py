@@ -211,7 +211,7 @@ class Loader:
     async def _drop_late_indexes(self, checkpoint: cp.Checkpoint) -> None:
         """After a crash an index file that ends later than the checkpoint is not trusted."""
         directory = self._settings.path("index")
-        for name in await self._disk.list_dir(directory):
+        for name in filter(str.isdigit, await self._disk.list_dir(directory)):
             path = f"{directory}/{name}"
             size = await self._disk.file_size(path)
             end = -1

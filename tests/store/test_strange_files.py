@@ -1,0 +1,61 @@
+"""What stands in a store's folders and is not the store's keeps nothing from starting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqha.store.aio.consume_queues import _is_topic
+from tests.store.harness import TOPIC, bodies, message, real_store
+
+INDEXED: dict[str, Any] = {
+    "message_index_enable": True, "max_hash_slot_num": 100, "max_index_num": 100,
+}  # fmt: skip
+
+
+def a_file(path: Path) -> None:
+    path.write_bytes(b"x")
+
+
+STRANGE: list[tuple[str, Callable[[Path], None]]] = [
+    ("consumequeue/.DS_Store", a_file),
+    ("consumequeue/lost+found", Path.mkdir),
+    (f"consumequeue/{TOPIC}/notes.txt", a_file),
+    (f"consumequeue/{TOPIC}/0/old", Path.mkdir),
+    ("index/lost+found", Path.mkdir),
+    ("index/notes.txt", a_file),
+    ("commitlog/lost+found", Path.mkdir),
+    ("commitlog/notes.txt", a_file),
+]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(("name", "make"), STRANGE)
+async def test_store_when_something_strange_is_in_it_then_it_opens_and_leaves_that(
+    tmp_path: Path, name: str, make: Callable[[Path], None], clean: bool
+) -> None:
+    """A disk of their own has a folder that only root may read; people leave files anywhere."""
+    store = real_store(tmp_path, **INDEXED)
+    await store.open()
+    for number in range(5):
+        store.append(message(number, body=b"%d" % number))
+    await store.flush_all()
+    await store.wait_dispatched(store.max_offset)
+    await store.close()
+    make(tmp_path / name)
+    if not clean:
+        (tmp_path / "abort").write_text("1")
+    again = real_store(tmp_path, **INDEXED)
+    await again.open()
+    assert bodies(again) == [b"%d" % number for number in range(5)]
+    await again.close()
+    assert (tmp_path / name).exists()
+
+
+def test_folder_that_only_root_may_read_is_no_topic() -> None:
+    """A test runs as root, which may read it all the same."""
+    assert not _is_topic("lost+found")
+    assert _is_topic("%RETRY%group_1-x")
