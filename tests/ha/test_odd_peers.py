@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from rmqha.base.errors import ConfigInvalid, ConnectFailed, StoreCorrupted
+from rmqha.base.ids import SyncStateSetEpoch
 from rmqha.base.machine import Ticked
 from rmqha.ha import events as ev
 from rmqha.ha.aio import client
@@ -29,7 +30,7 @@ from rmqha.ha.frames import (
 )
 from rmqha.ha.ha_core import HaCore
 from rmqha.ha.settings import HaSettings, load_ha_settings
-from rmqha.ha.sync_state_set import STRANGERS_MAX
+from rmqha.ha.sync_state_set import STRANGERS_MAX, SyncStateSet
 from rmqha.runtime.aio.disk import SystemDisk
 from rmqha.runtime.aio.net import TcpNetwork
 from tests.ha.memory_log import MemoryLog
@@ -177,3 +178,53 @@ async def test_epoch_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"")
     with pytest.raises(StoreCorrupted, match=r"/epochFileCheckpoint: epoch file is empty"):
         await EpochFile(SystemDisk(), str(path)).load()
+
+
+def test_slave_when_it_shares_only_what_it_has_deleted_then_it_cuts_nothing() -> None:
+    """Its log begins at 2000, the master's ends at 1700: a cut would throw all of it away."""
+    core = replica(own_id=2, min_offset=2_000)
+    effects = finish(core, core.step(0, ev.ChangedToSlave(5, 1, "h:1")))
+    conn = next(one.conn for one in effects if isinstance(one, ev.Connect))
+    finish(core, core.step(0, ev.MasterConnected(conn)))
+    reply = HandshakeReply(1_700, 3, (EpochEntry(1, 0), EpochEntry(2, 1_580), EpochEntry(3, 1_600)))
+    effects = finish(core, core.step(0, ev.MasterSent(conn, reply)))
+    assert not [one for one in effects if isinstance(one, ev.TruncateLog)]
+    assert left(effects) == ["no consistent point: manual handling is needed"]
+
+
+def test_slave_when_it_is_always_twenty_seconds_behind_then_it_has_not_caught_up_since() -> None:
+    """It acknowledges something all the time, and is no replica to elect all the same."""
+    core, behind = reigning(HaSettings(in_sync_replicas=1)), 20
+    joined(core, 1, 2, 4_000)
+    ends = [4_000]
+    for second in range(1, 90):
+        ends.append(4_000 + 10 * second)
+        finish(core, core.step(1_000 * second, ev.Appended(ends[-1])))
+        finish(core, core.step(1_000 * second, ev.SlaveWritable(1)))
+        acked = Ack(ends[max(0, second - behind)])
+        finish(core, core.step(1_000 * second, ev.SlaveSent(1, acked)))
+    caught_up_ms = core.sessions[1].caught_up_ms
+    assert caught_up_ms is not None
+    assert 1_000 * behind <= 89_000 - caught_up_ms <= 2_000 * behind + 1_000
+
+
+def test_set_that_was_asked_for_counts_until_a_poll_can_no_longer_be_older_than_it() -> None:
+    """Its answer was lost: the controller may hold it though an earlier poll says otherwise."""
+    members = SyncStateSet(1)
+    members.adopt({1}, SyncStateSetEpoch(5))
+    wider = frozenset({1, 2})
+    assert members.ask(0, wider)
+    members.lost()
+    members.confirmed(10, {1}, SyncStateSetEpoch(5), settle_ms=6_000)
+    assert wider in members.possible
+    members.confirmed(6_000, {1}, SyncStateSetEpoch(5), settle_ms=6_000)
+    assert wider not in members.possible
+
+
+def test_epoch_that_ends_where_the_log_begins_now_is_still_told() -> None:
+    """A slave whose log ends there has no other epoch in common."""
+    core = reigning()
+    finish(core, core.step(0, ev.Trimmed(1_600)))
+    assert [entry.epoch for entry in core.ha.epochs.entries] == [2, 3, 4]
+    finish(core, core.step(0, ev.Trimmed(1_601)))
+    assert [entry.epoch for entry in core.ha.epochs.entries] == [3, 4]
