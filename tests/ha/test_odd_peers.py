@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from rmqha.base.errors import ConfigInvalid, ConnectFailed, StoreCorrupted
+from rmqha.base.errors import ConfigInvalid, ConnectFailed, DiskFull, StoreCorrupted
 from rmqha.base.ids import SyncStateSetEpoch
 from rmqha.base.machine import Ticked
 from rmqha.ha import events as ev
@@ -228,3 +228,24 @@ def test_epoch_that_ends_where_the_log_begins_now_is_still_told() -> None:
     assert [entry.epoch for entry in core.ha.epochs.entries] == [2, 3, 4]
     finish(core, core.step(0, ev.Trimmed(1_601)))
     assert [entry.epoch for entry in core.ha.epochs.entries] == [3, 4]
+
+
+async def test_epoch_file_when_one_of_both_fails_then_the_other_has_ended_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next try wrote into the same temporary file as what was still under way."""
+    disk, ended, real = SystemDisk(), list[str](), SystemDisk.write_atomic
+    file = EpochFile(disk, str(tmp_path / "epochFileCheckpoint"))
+    await file.write([EpochEntry(1, 0)])
+
+    async def write_atomic(path: str, data: bytes) -> None:
+        if not path.endswith(".bak"):
+            raise DiskFull(path)
+        await asyncio.sleep(0.05)
+        await real(disk, path, data)
+        ended.append(path)
+
+    monkeypatch.setattr(disk, "write_atomic", write_atomic)
+    with pytest.raises(DiskFull):
+        await file.write([EpochEntry(2, 0)])
+    assert len(ended) == 1

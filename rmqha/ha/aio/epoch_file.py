@@ -66,5 +66,8 @@ class EpochFile:
         writes = [self._disk.write_atomic(self._path, text)]
         if self._current is not None:
             writes.append(self._disk.write_atomic(self._path + BACKUP_SUFFIX, self._current))
-        await asyncio.gather(*writes)
+        # Both have ended, whatever became of the first: whoever tries again writes the same files.
+        for failed in await asyncio.gather(*writes, return_exceptions=True):
+            if failed is not None:
+                raise failed
         self._current = text
