@@ -1,57 +1,39 @@
-"""What a cell is judged by finds what is planted: two logs, two masters, another order."""
+"""What the command refuses before it starts anything, and what a cell finds that is planted."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
 
+from rmqha.base.errors import ConnectFailed
 from rmqha.chaos.aio.cell import begun
 from rmqha.chaos.aio.hosts import HostsUnavailable
 from rmqha.chaos.aio.nodes import Kinds
-from rmqha.chaos.aio.same_bytes import COMPARED_BYTES, equal_bytes
 from rmqha.chaos.aio.services import Services
-from rmqha.chaos.aio.watch import Seen, Watch, first_since
 from rmqha.chaos.course import Course
 from rmqha.chaos.outcome import Cell
 from rmqha.chaos.report import to_json
 from rmqha.cli import chaos
 from rmqha.cli.chaos import main
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.aio.clock import SystemClock
-from rmqha.testing.client import ClusterClient, SetInfo
+from rmqha.sim.service_swarm import SERVED
 from rmqha.testing.real.maven import JavaUnavailable
 from rmqha.testing.workload import Ledger
 from rmqha.verify.services import DELAYED, Promise
 
-
-def log(folder: Path, *files: bytes) -> Path:
-    """A commit log of small files."""
-    folder.mkdir()
-    for number, content in enumerate(files):
-        (folder / f"{number:020d}").write_bytes(content)
-    return folder
-
-
-def test_logs_when_one_has_ended_then_they_are_equal_as_far_as_it_goes(tmp_path: Path) -> None:
-    one = log(tmp_path / "one", b"a" * 40, b"b" * 10 + bytes(30))
-    other = log(tmp_path / "other", b"a" * 40, b"b" * 7 + bytes(33))
-    assert equal_bytes(one, other) == 80
-
-
-@pytest.mark.parametrize("at", [3, COMPARED_BYTES + 5])
-def test_logs_when_a_byte_differs_then_its_place_is_told(tmp_path: Path, at: int) -> None:
-    content = b"a" * (COMPARED_BYTES + 20)
-    one = log(tmp_path / "one", content)
-    other = log(tmp_path / "other", content[:at] + b"b" + content[at + 1 :])
-    with pytest.raises(ValueError, match=rf"differ in 0+ at {at}$"):
-        equal_bytes(one, other)
-
-
-def test_logs_when_they_have_no_file_in_common_then_nothing_was_compared(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no file in common"):
-        equal_bytes(log(tmp_path / "one", b"a"), log(tmp_path / "other"))
+NO_MESSAGES = {
+    "nextBeginOffset": "0",
+    "minOffset": "0",
+    "maxOffset": "0",
+    "suggestWhichBrokerId": "0",
+}
 
 
 def test_ledger_when_a_message_is_read_after_a_later_one_then_it_is_out_of_order() -> None:
@@ -61,23 +43,6 @@ def test_ledger_when_a_message_is_read_after_a_later_one_then_it_is_out_of_order
         ledger.read(number, 0, number)
     ledger.read(1, 1, 0)
     assert (ledger.out_of_order, ledger.duplicates) == (1, 1)
-
-
-def test_watch_when_two_masters_have_one_epoch_then_that_is_told() -> None:
-    class Client:
-        clock = SystemClock()
-
-    watch = Watch(cast(ClusterClient, Client()), "nowhere")
-    for master in (1, 1, 2):
-        watch._told(SetInfo(master, f"host-{master}:1", 7, frozenset({1, 2})))
-    assert len(watch.elected) == 2
-    assert len(watch.broken) == 1
-    assert "epoch" in watch.broken[0]
-
-
-def test_change_when_it_came_before_the_fault_then_it_does_not_count() -> None:
-    assert first_since([Seen(5, "a"), Seen(20, "b"), Seen(30, "c")], 10) == 10
-    assert first_since([Seen(5, "a")], 10) is None
 
 
 def test_mixed_set_when_made_then_one_of_three_is_javas() -> None:
@@ -200,5 +165,52 @@ async def test_services_when_nobody_answers_then_what_was_promised_is_missed(
     services = Services(cast(Any, Nobody()), cast(Any, None), SystemClock(), lambda address: 0, 1)
     services._lives.promises.promised[b"D1"] = Promise(DELAYED, 0)
     await services.finish()
-    assert len(services.broken) == 1
+    assert len(services.broken) == 2
     assert "an acknowledged delayed message never came" in services.broken[0]
+
+
+async def test_services_when_nobody_serves_them_then_each_of_them_is_named() -> None:
+    """Everything was refused all along, so nothing was promised: that looked as if all was well."""
+
+    class Refuses:
+        async def master(self) -> str:
+            return "here:1"
+
+        async def ask(self, address: str, code: int, *_: object) -> RemotingCommand:
+            if code == RequestCode.PULL_MESSAGE:
+                return RemotingCommand(ResponseCode.PULL_NOT_FOUND, ext_fields=NO_MESSAGES)
+            known = code == RequestCode.QUERY_CONSUMER_OFFSET
+            return RemotingCommand(ResponseCode.QUERY_NOT_FOUND if known else 2)
+
+    network = cast(Any, SimpleNamespace(connect=_refused))
+    services = Services(cast(Any, Refuses()), network, SystemClock(), lambda address: 1, 1)
+    services.start()
+    await services.finish(0.3)
+    assert len(services.broken) == 1, services.broken
+    (told,) = services.broken
+    assert told.startswith("services of which nothing came: ")
+    names = told.partition(": ")[2].split(", ")
+    assert names == [one for one in SERVED if one != "services checked"]
+
+
+async def _refused(*_: object, **__: object) -> None:
+    raise ConnectFailed("nobody listens")
+
+
+async def test_services_when_a_client_of_them_breaks_then_that_is_told() -> None:
+    """The one who waits to be asked ended with an error that nobody looked at."""
+
+    class Nobody:
+        async def master(self) -> None:
+            return None
+
+    services = Services(cast(Any, Nobody()), cast(Any, None), SystemClock(), lambda address: 0, 1)
+
+    async def breaks() -> None:
+        raise KeyError("producerGroup")
+
+    services._tasks = [asyncio.get_running_loop().create_task(breaks())]
+    await asyncio.sleep(0)
+    await services.close()
+    await services.close()
+    assert services.broken == ["a client broke: KeyError('producerGroup')"]

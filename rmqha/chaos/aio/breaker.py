@@ -68,7 +68,7 @@ class Breaker:
                 case _:
                     pass
             child = self._nodes.children[name]
-            # A process may have ended by itself where its disk was full, as it should.
+            # Who ended by itself is started as well, for the cell to go on: it is told in the end.
             if fault.kind in ENDS or not child.alive:
                 child.start()
             elif fault.kind is Kind.HANG:
@@ -84,6 +84,7 @@ class Breaker:
             case Kind.POWER_CUT:
                 disks.cut(folder)
             case Kind.FULL_DISK:
+                self._nodes.children[name].is_full = True
                 disks.fill(folder)
             case Kind.SLOW_DISK:
                 disks.slow(folder, on=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,10 +18,10 @@ import msgspec
 
 from rmqha.chaos.aio.breaker import Breaker
 from rmqha.chaos.aio.disks import Disks
+from rmqha.chaos.aio.judge import Clients, Judge, Say
 from rmqha.chaos.aio.links import Links
+from rmqha.chaos.aio.load import Load
 from rmqha.chaos.aio.nodes import Kinds, Nodes
-from rmqha.chaos.aio.reread import read_again
-from rmqha.chaos.aio.same_bytes import equal_bytes
 from rmqha.chaos.aio.services import SETTINGS, Services
 from rmqha.chaos.aio.watch import RoutedClient, Watch, first_since
 from rmqha.chaos.course import ACKS_PER_S_MIN, Course
@@ -32,7 +32,6 @@ from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.testing.client import ClusterClient, NotYet
 from rmqha.testing.histories import ClusterHistory
-from rmqha.testing.workload import Workload, stop_all
 
 ACKS, ACKS_TO_FLIP = 10, 200
 """Before each round; where bits flip the log must be longer than what is left alone of it."""
@@ -40,10 +39,6 @@ PAUSE_BETWEEN_SENDS_MS = 1.0
 PAUSE_BETWEEN_READS_MS = 20.0
 START_S = 150.0
 WHOLE_S = 120.0
-DRAIN_S = 60.0
-MENDED_S = 30.0
-"""Until the replicas' logs are the same again after bits of them flipped."""
-LOOK_S = 0.5
 SCRUBS: Mapping[str, object] = {
     "scrubPassIntervalMs": 1_000, "scrubBytesPerSecond": 64 << 20, "uncheckedTailBytes": 64 << 10,
 }  # fmt: skip
@@ -51,10 +46,6 @@ SCRUBS: Mapping[str, object] = {
 memory as it was written, for the bits flip there as well."""
 NEEDED_S = 20.0
 """For a master and a leader that a scenario needs as its victims."""
-TOLD = 3
-"""Of places that a broker does not give out."""
-
-Say = Callable[[str], None]
 
 
 async def play(
@@ -150,7 +141,7 @@ class _Player:
                 self._client, network, self._clock, self._process_of, cell.seed
             )
         self._loads = [
-            Workload(
+            Load(
                 self._client,
                 f"chaos-{n}",
                 PAUSE_BETWEEN_SENDS_MS,
@@ -159,6 +150,8 @@ class _Player:
             )
             for n in range(course.topics)
         ]
+        clients = Clients(self._outsider, self._client, self._loads, self._services)
+        self._judge = Judge(cell, nodes, clients, self._in_sync_since, say)
 
     def _process_of(self, address: str) -> int:
         child = self._nodes.children.get(self._nodes.addresses.get(address, ""))
@@ -175,7 +168,7 @@ class _Player:
         begun_ms, begun_wall_ms = self._clock.now_ms(), self._clock.wall_ms()
         self._nodes.start()
         self._watch.start()
-        await self._outsider.until(self._in_sync, "set in sync", START_S)
+        await self._outsider.until(self._in_sync_since(0), "set in sync", START_S)
         for load in self._loads:
             load.start()
         if self._services is not None:
@@ -193,7 +186,11 @@ class _Player:
                 self._cell.broken.append(f"round {number}: not whole after {WHOLE_S:g} s")
                 break
             await self._clock.sleep(self._course.pause_ms)
-        await self._finish()
+        self._cell.flipped_bits = self._breaker.flipped
+        # Not those that come of the brokers' end.
+        self._cell.elections = max(0, len(self._watch.elected) - 1)
+        await self._judge.judge()
+        self._cell.broken += self._watch.broken
         told = [one for text in self._nodes.outputs() for one in told_by(text.splitlines())]
         rounds = self._cell.rounds
         self._cell.rounds = [with_stages(one, begun_wall_ms, told) for one in rounds]
@@ -211,9 +208,13 @@ class _Player:
         wait_s = WHOLE_S + max(0, lacks()) / ACKS_PER_S_MIN
         await self._outsider.until(there, f"{goal} acknowledged messages", wait_s)
 
-    async def _in_sync(self) -> bool:
-        now = self._watch.now
-        return now is not None and len(now.sync_state_set) == len(self._nodes.brokers)
+    def _in_sync_since(self, moment_ms: int) -> Callable[[], Awaitable[bool]]:
+        """Whether all are in sync, by an answer to what was asked since a moment."""
+
+        async def asked() -> bool:
+            return self._watch.is_in_sync(len(self._nodes.brokers), moment_ms)
+
+        return asked
 
     async def _draw(self, scenario: Scenario, rng: random.Random) -> Fault:
         brokers = tuple(one.name for one in self._nodes.brokers)
@@ -249,10 +250,11 @@ class _Player:
         await self._clock.sleep(max(0, self._course.fault_ms - (self._clock.now_ms() - at_ms)))
         healed_ms = self._clock.now_ms()
         await asyncio.to_thread(self._breaker.heal, fault)
+        whole_since = self._in_sync_since(self._clock.now_ms())
         whole_ms: int | None = None
         try:
             await self._outsider.until(self._served_since(healed_ms), "acknowledgement", WHOLE_S)
-            await self._outsider.until(self._in_sync, "set in sync", WHOLE_S)
+            await self._outsider.until(whole_since, "set in sync", WHOLE_S)
             whole_ms = self._clock.now_ms() - healed_ms
         except NotYet as error:
             self._say(f"  {error}")
@@ -264,11 +266,9 @@ class _Player:
             back_ms=self._first_ack_since(healed_ms), whole_ms=whole_ms,
         )  # fmt: skip
 
-    def _served_since(self, moment_ms: int) -> Callable[[], asyncio.Future[bool]]:
-        def asked() -> asyncio.Future[bool]:
-            answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-            answer.set_result(self._first_ack_since(moment_ms) is not None)
-            return answer
+    def _served_since(self, moment_ms: int) -> Callable[[], Awaitable[bool]]:
+        async def asked() -> bool:
+            return self._first_ack_since(moment_ms) is not None
 
         return asked
 
@@ -282,73 +282,6 @@ class _Player:
         times = sorted(a.acked_ms for load in self._loads for a in load.acks_since(since_ms))
         moments = [since_ms, *times, self._clock.now_ms()]
         return max(later - before for before, later in pairwise(moments))
-
-    async def _finish(self) -> None:
-        """Read everything back, stop everybody, and compare the logs."""
-        cell = self._cell
-        if self._services is not None:
-            await self._services.finish()
-            cell.broken += self._services.broken
-            cell.services = dict(sorted(self._services.happened.items()))
-        cell.broken += await stop_all(self._loads, DRAIN_S)
-        for load in self._loads:
-            ledger = load.ledger
-            cell.acknowledged += ledger.acknowledged
-            cell.refused += ledger.refused
-            cell.duplicates += ledger.duplicates
-            cell.consumed += ledger.consumed
-            cell.lost += [f"{load.topic} {number}" for number in ledger.lost]
-            if ledger.out_of_order:
-                cell.broken.append(f"{load.topic}: {ledger.out_of_order} read out of order")
-        cell.flipped_bits = self._breaker.flipped
-        cell.elections = max(0, len(self._watch.elected) - 1)
-        cell.broken += self._watch.broken
-        if cell.rounds and cell.rounds[-1].whole_ms is not None:
-            await self._read_again()
-            if cell.flipped_bits:
-                await self._mended()
-            await asyncio.to_thread(self._compare)
-
-    async def _read_again(self) -> None:
-        """All of it once more, at the master: what was read along may have broken since then."""
-        master = await self._client.master()
-        for load in self._loads:
-            found = await read_again(
-                self._outsider, self._clock, master or "", load.topic, load.ledger.ends
-            )
-            self._cell.damaged += found.damaged
-            if found.deleted:
-                self._cell.broken.append(
-                    f"{load.topic}: the broker deleted its {found.deleted} oldest messages, which"
-                    " therefore count as lost; its disk was full, or it keeps files for too short"
-                )
-            for told in found.refused[:TOLD]:
-                self._say(f"  {master} does not give out {told}")
-            known = set(self._cell.lost)
-            numbers = (n for n in range(load.ledger.acknowledged) if n not in found.whole)
-            gone = (f"{load.topic} {number}" for number in numbers)
-            self._cell.lost += [one for one in gone if one not in known]
-
-    async def _mended(self) -> None:
-        """Wait until the logs are the same; if they never are, the comparison says where not."""
-        end_ms = self._clock.now_ms() + MENDED_S * 1000
-        while self._clock.now_ms() < end_ms:
-            with contextlib.suppress(ValueError):
-                await asyncio.to_thread(self._equal_bytes)
-                return
-            await self._clock.sleep(LOOK_S * 1000)
-
-    def _compare(self) -> None:
-        for place in self._nodes.brokers:
-            self._nodes.children[place.name].terminate()
-        try:
-            self._cell.bytes_equal = self._equal_bytes()
-        except ValueError as error:
-            self._cell.broken.append(str(error))
-
-    def _equal_bytes(self) -> int:
-        logs = [self._nodes.commit_log(place.name) for place in self._nodes.brokers]
-        return min(equal_bytes(logs[0], other) for other in logs[1:])
 
 
 def _told(found: Round) -> str:

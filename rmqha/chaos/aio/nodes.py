@@ -7,7 +7,7 @@ pass before a replica counts as in sync again, for runs of many rounds.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,9 +17,9 @@ from rmqha.chaos.aio.disks import Disks
 from rmqha.chaos.aio.hosts import HostsUnavailable
 from rmqha.chaos.aio.java_clock import hide_shared_memory, with_clock, write_java_shift
 from rmqha.chaos.aio.links import Links
+from rmqha.chaos.aio.lives import Life
 from rmqha.runtime.properties import format_properties
 from rmqha.testing.real import java
-from rmqha.testing.real.processes import Child
 from rmqha.testing.settings import BROKER_NAME, CLUSTER_NAME, Place, Plan
 
 CONTROLLER_PORT, RAFT_PORT = 9878, 9978
@@ -101,7 +101,7 @@ class Nodes:
         self.name_server = self._place("namesrv", 0)
         self.brokers = tuple(self._place("broker", i) for i in range(kinds.replicas))
         self.plan = Plan(self.controllers, (self.name_server,), self.brokers)
-        self.children: dict[str, Child] = {}
+        self.children: dict[str, Life] = {}
         self._java_clocks: set[str] = set()
         if kinds.jumps and kinds.has_java:
             hide_shared_memory()
@@ -130,6 +130,11 @@ class Nodes:
 
     def _bind(self, place: Place) -> str:
         return self._hosts.bind_address(place.name)
+
+    @property
+    def erase_what_they_cut(self) -> bool:
+        """Whether nothing but zeros follows the end of any broker's log: those of Java leave old bytes."""
+        return self._kinds.brokers == "py"
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -167,6 +172,12 @@ class Nodes:
         for child in self.children.values():
             child.kill()
 
+    def ends(self) -> list[str]:
+        """Ends so far that nobody ordered, in words; who is dead at this moment is looked for."""
+        for child in self.children.values():
+            child.look()
+        return [end.text for child in self.children.values() for end in child.ends]
+
     def outputs(self) -> list[str]:
         """All that each node has printed, over all of its lives."""
         return [
@@ -179,18 +190,17 @@ class Nodes:
         """The end of each node's log."""
         return "\n".join(child.tail(lines) for child in self.children.values())
 
-    def _at(self, place: Place, child: Child) -> Child:
-        child.command = [*self._hosts.prefix(place.name), *child.command]
-        child.log = self.folder / f"{place.name}.log"  # not on a disk that is about to fail
-        return child
+    def _at(self, place: Place, command: Sequence[str]) -> Life:
+        log = self.folder / f"{place.name}.log"  # not on a disk that is about to fail
+        return Life(place.name, [*self._hosts.prefix(place.name), *command], log)
 
-    def _java(self, place: Place, child: Child) -> Child:
+    def _java(self, place: Place, command: Sequence[str]) -> Life:
         if self._kinds.jumps:
-            child.command = with_clock(child.command, self.clock(place.name))
+            command = with_clock(command, self.clock(place.name))
             self._java_clocks.add(place.name)
-        return self._at(place, child)
+        return self._at(place, command)
 
-    def _python(self, place: Place, properties: Mapping[str, object]) -> Child:
+    def _python(self, place: Place, properties: Mapping[str, object]) -> Life:
         config = place.folder / "node.conf"
         texts = {key: _text(value) for key, value in properties.items()}
         config.write_text(format_properties({"tls.config.file": "", **texts}), encoding="utf-8")
@@ -200,9 +210,9 @@ class Nodes:
             write_shift(clock, 0)
             command = [CLOCK_SHIFT, str(clock), *command]
         command = [sys.executable, "-m", *command]
-        return self._at(place, Child(place.name, command, place.folder / "node.log"))
+        return self._at(place, command)
 
-    def _controller(self, number: int, place: Place) -> Child:
+    def _controller(self, number: int, place: Place) -> Life:
         kind, store = self._kinds.controllers, self.store(place.name)
         peers = ";".join(f"n{i}-{one.address}" for i, one in enumerate(self.controllers))
         properties: dict[str, object] = {
@@ -231,9 +241,9 @@ class Nodes:
         config = place.folder / "controller.properties"
         java.write_properties(config, properties)
         command = java.controller_command(place.folder, config, JAVA_CONTROLLER_JVM)
-        return self._java(place, Child(place.name, command, place.folder / "node.log"))
+        return self._java(place, command)
 
-    def _broker(self, number: int, place: Place) -> Child:
+    def _broker(self, number: int, place: Place) -> Life:
         controllers = ";".join(one.address for one in self.controllers)
         settings: dict[str, object] = {
             "allAckInSyncStateSet": True,
@@ -257,8 +267,7 @@ class Nodes:
                     **settings,
                 },
             )  # fmt: skip
-            broker.child.name = place.name
-            return self._java(place, broker.child)
+            return self._java(place, broker.child.command)
         return self._python(
             place,
             {

@@ -32,6 +32,7 @@ from rmqha.sim.service_lives import (
     ServiceLives,
     records_of,
 )
+from rmqha.sim.service_swarm import SERVED as EVERY_SERVICE
 from rmqha.testing.settings import BROKER_NAME
 
 SETTINGS = {
@@ -46,6 +47,8 @@ ASK_MS = 1_500
 CONNECT_MS = 500
 BEAT_S = 0.5
 LOOK_S = 0.1
+AT_THE_END = 1
+"""Of what is to happen: that the services were checked."""
 READER = "rmqha_chaos_services"
 PULLED_MAX = 32
 
@@ -100,19 +103,35 @@ class Services:
             loop.create_task(self._guarded(work), name=name) for name, work in works.items()
         ]
 
-    async def finish(self) -> None:
-        """Send no more, and wait for all that was promised; what is missing is in ``broken``."""
+    async def finish(self, unused_s: float = 0.0) -> None:
+        """Send no more, and wait for all that was promised; what is missing is in ``broken``.
+
+        Args:
+            unused_s: so long services go on that were not all used yet.
+        """
+        until_ms = self._clock.now_ms() + unused_s * 1000
+        while len(self._unused()) > AT_THE_END and self._clock.now_ms() < until_ms:
+            await self._clock.sleep(LOOK_S * 1000)
         self._is_over = True
         await asyncio.gather(*self._tasks[:-1])  # all but the one that waits to be asked
         await self._guarded(self._lives.finish(self._stored, lambda: 0))
         await self.close()
+        if unused := self._unused():
+            self.broken.append(f"services of which nothing came: {', '.join(unused)}")
+
+    def _unused(self) -> list[str]:
+        """What has not happened yet of all that is to happen."""
+        return [name for name in EVERY_SERVICE if not self.happened[name]]
 
     async def close(self) -> None:
         """Stop at once."""
         self._is_over = True
-        for task in (*self._tasks, *self._checks):
+        tasks = (*self._tasks, *self._checks)
+        self._tasks = []
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *self._checks, return_exceptions=True)
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        self.broken += [f"a client broke: {one!r}" for one in ends if isinstance(one, Exception)]
         if self._asked is not None:
             self._asked.close()
 

@@ -36,8 +36,8 @@ class Watch:
     Attributes:
         elected: masters' addresses, with their epochs, as the controllers named them.
         routed: the same by the name server.
-        broken: rules that did not hold.
-        now: what the controllers said last.
+        broken: rules that did not hold; also, that nobody looks any more.
+        now: what the controllers said last; None when nobody of them answers.
     """
 
     def __init__(self, client: ClusterClient, name_server: str) -> None:
@@ -47,12 +47,18 @@ class Watch:
         self.routed: list[Seen] = []
         self.broken: list[str] = []
         self.now: SetInfo | None = None
+        self._asked_ms = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Look from now on."""
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._controllers()), loop.create_task(self._routes())]
+        self._tasks = [
+            loop.create_task(self._controllers(), name="controllers"),
+            loop.create_task(self._routes(), name="routes"),
+        ]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
 
     async def close(self) -> None:
         """Look no more."""
@@ -60,18 +66,34 @@ class Watch:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def is_in_sync(self, replicas: int, since_ms: int) -> bool:
+        """Whether so many are in sync under a master, by an answer to what was asked since then."""
+        now = self.now
+        if now is None or self._asked_ms < since_ms or now.master_address is None:
+            return False
+        return now.master_id in now.sync_state_set and len(now.sync_state_set) == replicas
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Somebody looks no more: what was seen last is not known to be so, nor any rule kept."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.now = None
+            self.broken.append(f"nobody watches the {task.get_name()} any more: {error!r}")
+
     async def _controllers(self) -> None:
         while True:
+            asked_ms = self._client.clock.now_ms()
             try:
                 info = await self._client.set_info()
             except RmqhaError:
                 info = None
-            if info is not None:
-                self._told(info)
+            self._told(info, asked_ms)
             await asyncio.sleep(LOOK_S)
 
-    def _told(self, info: SetInfo) -> None:
-        self.now = info
+    def _told(self, info: SetInfo | None, asked_ms: int) -> None:
+        self.now, self._asked_ms = info, asked_ms
+        if info is None:
+            return
         if info.master_id is None:
             return
         value = f"{info.master_address} {info.master_epoch}"
