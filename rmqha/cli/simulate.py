@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
@@ -14,19 +14,19 @@ import click
 from rmqha.cli.output import run_command
 from rmqha.cli.version import version_option
 from rmqha.sim.batch import Played, Run, Totals, play_batch
-from rmqha.sim.coverage import missing
+from rmqha.sim.coverage import GIVEN_UP
 from rmqha.sim.java_peer import run_java_peer_seed
-from rmqha.sim.members_swarm import make_members_swarm, missing_happenings, run_members_seed
-from rmqha.sim.pressed_swarm import PRESSED_WANTED, run_pressed_seed
-from rmqha.sim.probe_swarm import SLOW_WANTED, STOPPED_WANTED, run_slow_seed, run_stopped_seed
+from rmqha.sim.members_swarm import run_members_seed
+from rmqha.sim.pressed_swarm import run_pressed_seed
+from rmqha.sim.probe_swarm import run_slow_seed, run_stopped_seed
 from rmqha.sim.replica_swarm import run_replica_seed
-from rmqha.sim.rot_swarm import ROT_WANTED, run_rot_seed
-from rmqha.sim.service_swarm import SERVED, SERVICE_SETS, run_service_seed
+from rmqha.sim.rot_swarm import run_rot_seed
+from rmqha.sim.service_swarm import run_service_seed
 from rmqha.sim.shrink import same_failure, shrink
-from rmqha.sim.storm_swarm import faults_among, make_storm, missing_in_storms, run_storm_seed
+from rmqha.sim.storm_swarm import faults_among, make_storm, run_storm_seed
 from rmqha.sim.story import Fault, Outcome
 from rmqha.sim.swarm import Swarm, make_swarm, run_seed
-from rmqha.sim.traps import NAMES
+from rmqha.sim.wanted import uncovered
 from rmqha.verify.client_history import HistoryWriter
 
 COVERED_FROM = 200
@@ -37,15 +37,6 @@ SEED_LINES_MAX = 200
 SEEDS_PER_LINE = 100
 EXIT_ENDED = 130
 """Ended by a signal: what the shell says of a command that Ctrl-C ended."""
-
-WANTED: dict[Run, tuple[str, ...]] = {
-    run_service_seed: (*SERVED, *SERVICE_SETS),
-    run_pressed_seed: (*SERVED, *PRESSED_WANTED),
-    run_slow_seed: SLOW_WANTED,
-    run_stopped_seed: STOPPED_WANTED,
-    run_rot_seed: ROT_WANTED,
-}
-"""What a batch of such stories must hold."""
 
 Make = Callable[[int, tuple[Fault, ...] | None], Swarm]
 SHRUNK: dict[Run, Make] = {run_seed: make_swarm, run_storm_seed: make_storm}
@@ -111,7 +102,7 @@ SHRUNK: dict[Run, Make] = {run_seed: make_swarm, run_storm_seed: make_storm}
     "--shrink/--no-shrink",
     "shrinking",
     default=True,
-    help="Cut a failing seed down to the faults that it needs (of controllers; not --members).",
+    help="Cut a failing seed down to the faults that it needs (the default stories, and --storms).",
 )
 @click.option(
     "--history",
@@ -205,7 +196,7 @@ def _line(run: Run, one: Played) -> str:
 def _play_many(run: Run, first: int, count: int, processes: int) -> int | None:
     """Play a batch, print what it came to; the first seed that failed, or None.
 
-    Ends the process where something is not covered, or a signal came before the end.
+    Ends the process where something is not covered or was given up, or a signal came before the end.
     """
     totals = Totals()
     began = time.monotonic()
@@ -217,7 +208,7 @@ def _play_many(run: Run, first: int, count: int, processes: int) -> int | None:
     except KeyboardInterrupt:
         pass
     totals.wall_s = time.monotonic() - began
-    uncovered = _uncovered(run, first, totals)
+    lacking = uncovered(run, first, totals.counts)
     _print_totals(first, totals)
     if totals.failed:
         print("\n" + totals.failed[0].notes)
@@ -226,8 +217,11 @@ def _play_many(run: Run, first: int, count: int, processes: int) -> int | None:
         sys.exit(EXIT_ENDED)
     if totals.failed:
         return totals.failed[0].seed
-    if uncovered and count >= COVERED_FROM:
-        print(f"never happened in this batch: {', '.join(uncovered)}", file=sys.stderr)
+    if totals.counts[GIVEN_UP]:
+        print(f"searches given up in this batch: {totals.counts[GIVEN_UP]}", file=sys.stderr)
+        sys.exit(1)
+    if lacking and count >= COVERED_FROM:
+        print(f"never happened in this batch: {', '.join(lacking)}", file=sys.stderr)
         sys.exit(1)
     return None
 
@@ -250,24 +244,6 @@ def _ended_by_signals() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _uncovered(run: Run, first: int, totals: Totals) -> list[str]:
-    """What should have happened in a long batch, and did not."""
-    if run is run_seed:
-        return missing(totals.counts, _kinds(make_swarm(first)), NAMES)
-    if run is run_storm_seed:
-        return missing_in_storms(totals.counts, _kinds(make_storm(first)))
-    if run is run_members_seed:
-        return missing_happenings(totals.counts, _kinds(make_members_swarm(first)))
-    wanted = WANTED.get(run, ())
-    return [name for name in wanted if not totals.counts[name]]
-
-
-def _kinds(swarm: Swarm) -> list[str]:
-    """Of the faults that a swarm draws from."""
-    with closing(swarm.cluster):
-        return list(swarm.kinds)
 
 
 def _print_totals(first: int, totals: Totals) -> None:

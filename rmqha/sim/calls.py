@@ -1,21 +1,24 @@
-"""Records what brokers ask of controllers and hear, for ``verify.linearizable``.
+"""Records what brokers and operators ask of controllers and hear, for ``verify.linearizable``.
 
 From wire to model: requests and answers as ``verify.controller_calls`` has them, with times by one
-clock for all brokers of a run.
+clock for all clients of a run.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import orjson
 
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
+from rmqha.sim.coverage import GIVEN_UP, SEARCHES
 from rmqha.verify.controller_calls import (
     Alter,
     ApplyId,
     Call,
+    Clean,
     Elect,
     NextId,
     Read,
@@ -26,7 +29,7 @@ from rmqha.verify.controller_calls import (
 from rmqha.verify.linearizable import Tally, Timed, check
 
 CALLS_PER_SET_MAX = 5_000
-"""Calls that are kept of one broker set; the history ends at the first one beyond."""
+"""Calls that are kept of one broker set; the history ends when there are so many."""
 
 
 class Asked:
@@ -42,21 +45,30 @@ class Asked:
 
 
 class CallLog:
-    """What all brokers of one run have asked.
+    """What all clients of one run have asked.
 
     Args:
         now: the time, by one clock for all of them.
+        calls_max: calls that are kept of one set.
+        counts: told of searches, and of those that were given up.
 
     Attributes:
         tally: searches made, and how many were given up.
     """
 
-    def __init__(self, now: Callable[[], float], calls_max: int = CALLS_PER_SET_MAX) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float],
+        calls_max: int = CALLS_PER_SET_MAX,
+        counts: Counter[str] | None = None,
+    ) -> None:
         self._now = now
         self._calls_max = calls_max
+        self._counts: Counter[str] = Counter() if counts is None else counts
         self.tally = Tally()
         self._histories: dict[str, list[Timed[Call]]] = {}
         self._open: dict[str, list[Asked]] = {}
+        # When a set's history ended: who asks from then on is not in it.
         self._cut: dict[str, float] = {}
 
     def asked(self, code: int, fields: Mapping[str, str], body: bytes) -> Asked:
@@ -72,22 +84,33 @@ class CallLog:
         call = unseen(one) if answer is None else heard(one, answer)
         if call is None:
             return
-        ended = None if call == unseen(one) else self._now()
+        now = self._now()
         history = self._histories.setdefault(name, [])
         if len(history) >= self._calls_max:
-            self._cut.setdefault(name, one.started)
+            self._cut.setdefault(name, now)
+        if not self._is_before_cut(name, one):
             return
+        ended = None if call == unseen(one) else now
+        if name in self._cut:
+            if unseen(one) is None:
+                return
+            # What it did may stand in answers from before the cut; but what others did before it may
+            # be missing, so nobody asks that it fits.
+            ended = None
         history.append(Timed(call, one.started, ended))
+
+    def _is_before_cut(self, name: str, one: Asked) -> bool:
+        cut = self._cut.get(name)
+        return cut is None or one.started < cut
 
     def history(self, name: str) -> list[Timed[Call]]:
         """The calls about one set; what is still under way has no end."""
         found = list(self._histories.get(name, ()))
         for one in self._open.get(name, ()):
             call = unseen(one)
-            if call is not None:
+            if call is not None and self._is_before_cut(name, one):
                 found.append(Timed(call, one.started))
-        cut = self._cut.get(name)
-        return found if cut is None else [one for one in found if (one.ended or cut) < cut]
+        return found
 
     def check(self) -> None:
         """Look for an order of each set's calls.
@@ -97,7 +120,11 @@ class CallLog:
         """
         for name in sorted({*self._histories, *self._open}):
             history = self.history(name)
+            given_up = self.tally.given_up
             self.tally.take(name, len(history), check(history, SetState(), after))
+            self._counts[SEARCHES] += 1
+            if self.tally.given_up > given_up:
+                self._counts[GIVEN_UP] += 1
 
 
 def unseen(one: Asked) -> Call | None:
@@ -116,6 +143,8 @@ def unseen(one: Asked) -> Call | None:
                 tuple(sorted(asked["syncStateSet"])),
                 int(asked["syncStateSetEpoch"]),
             )
+        case RequestCode.CLEAN_BROKER_DATA:
+            return Clean(_cleaned_ids(fields), done=False)
         case _:
             return None
 
@@ -147,8 +176,15 @@ def heard(one: Asked, answer: RemotingCommand) -> Call | None:
             epoch_after = int(fields["newSyncStateSetEpoch"])
             return Alter(asked.master, asked.master_epoch, asked.members, asked.members_epoch,
                          epoch_after)  # fmt: skip
+        case RequestCode.CLEAN_BROKER_DATA:
+            return Clean(_cleaned_ids(one.fields)) if code == ResponseCode.SUCCESS else None
         case _:
             return None
+
+
+def _cleaned_ids(fields: Mapping[str, str]) -> tuple[int, ...] | None:
+    named = fields.get("brokerControllerIdsToClean", "")
+    return tuple(sorted(int(one) for one in named.split(";"))) if named else None
 
 
 def _applied(one: Asked, code: int) -> Call | None:

@@ -106,7 +106,6 @@ class SimCluster:
         self.elections: set[tuple[str, int]] = set()
         self.states = StateWatch()
         self.history = EpochHistory()
-        self.calls = CallLog(self.loop.time)
         self.controller_keys: dict[str, str] = {}
         self.controllers: dict[str, ControllerService] = {}
         self.brokers: dict[str, BrokerAgent] = {}
@@ -130,6 +129,7 @@ class SimCluster:
         hosts = [*self.controller_hosts, *self.broker_hosts]
         self.disks = {host: SimDisk(random.Random(self.rng.random())) for host in hosts}
         self.counts: Counter[str] = Counter()
+        self.calls = CallLog(self.loop.time, counts=self.counts)
         # Called with each line that a node logs, and its facts.
         self.logged: list[Callable[[str, dict[str, object]], None]] = []
         self.witness = Witness(self.raft_watch, self.counts)

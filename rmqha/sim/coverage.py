@@ -21,9 +21,19 @@ LOGGED = {
     "store_damaged": "damaged store found",
 }
 
+REFUSED = (
+    "alter fenced: master epoch", "alter fenced: set epoch", "alter refused: not alive",
+    "cleaned id refused", "id of an older cleaning refused",
+)  # fmt: skip
+"""What out-of-date requests are answered (``late_requests``)."""
+
+SEARCHES = "calls of a set put in order"
+GIVEN_UP = "search given up"
+ALL_ENDED = "each search for an order of calls at its end"
+
 HAPPENINGS = frozenset(
     {
-        *LOGGED.values(), "entry committed", "leader elected",
+        *LOGGED.values(), *REFUSED, SEARCHES, "entry committed", "leader elected",
         "leader lost", "leader probed", "log compacted", "log reset", "log truncated", "read index served", "set adopted",
         "reads without leases",
         "restarted from snapshot", "stopped itself", "store of format 1", "torn tail cut", "transfer done", "two disks full",
@@ -42,7 +52,12 @@ def happenings(event: str, facts: Mapping[str, object]) -> list[str]:
 def missing(
     counts: Mapping[str, int], faults: Iterable[str], ambushes: Iterable[str] = ()
 ) -> list[str]:
-    """Happenings, kinds of faults and ambushes that did not occur, in order."""
+    """Happenings, kinds of faults and ambushes that did not occur, in order; and searches' ends."""
     wanted = [*HAPPENINGS, *(f"fault: {name}" for name in faults)]
     wanted += [f"ambush: {name}" for name in ambushes]
-    return sorted(name for name in wanted if not counts.get(name))
+    return sorted(name for name in wanted if not counts.get(name)) + unended(counts)
+
+
+def unended(counts: Mapping[str, int]) -> list[str]:
+    """What a batch lacks in which a search was given up: it says nothing of those calls."""
+    return [ALL_ENDED] if counts.get(GIVEN_UP) else []

@@ -2,16 +2,17 @@
 
 Real brokers change the controllers' log a few times a second, and a story lasts ten. This client
 registers sets, elects, alters, moves and cleans, one request at a time, so that a story has
-enough entries for snapshots and compactions, and every field of the state a value of its own.
+enough entries for snapshots and compactions, and every field of the state a value of its own. In some
+stories he also sends what is out of date (``late_requests``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 
 import orjson
-from msgspec import Struct
 
 from rmqha.base.errors import InvariantBroken, RmqhaError
 from rmqha.base.invariants import invariant
@@ -19,6 +20,8 @@ from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.runtime.ports import Clock
+from rmqha.sim.calls import CallLog
+from rmqha.sim.late_requests import LateRequests, PaperSet
 from rmqha.verify.history import EpochHistory
 
 CLUSTER = "Paper"
@@ -28,19 +31,8 @@ INVOKE_MS = 400
 BURST_MAX = 12
 ADOPTED = 0.1
 """Of what is done, so much is bringing sets of other controllers, where they take them."""
-
-
-class PaperSet(Struct):
-    """What the operator knows of one set.
-
-    Attributes:
-        ids: taken and not cleaned.
-        stamps: changes of addresses so far.
-    """
-
-    name: str
-    ids: list[int]
-    stamps: int = 0
+LATE = 0.25
+"""Of what is done, so much comes too late, where anything does."""
 
 
 class Operator:
@@ -54,6 +46,10 @@ class Operator:
         history: checks that no answer is older than one already given.
         bursts: share of requests that are many at a time.
         adopting: the controllers take in brokers of sets that lived under others.
+        calls: records every request and its answer; not where an id may come back by adoption,
+            for the model knows none.
+        late: draws what comes too late; None where nothing does.
+        counts: told what was answered to that.
     """
 
     def __init__(
@@ -67,6 +63,9 @@ class Operator:
         history: EpochHistory,
         bursts: float = 0.0,
         adopting: bool = False,
+        calls: CallLog | None = None,
+        late: random.Random | None = None,
+        counts: Counter[str] | None = None,
     ) -> None:
         self._controllers = controllers
         self._think_ms = think_ms
@@ -76,6 +75,17 @@ class Operator:
         self._history = history
         self._bursts = bursts
         self._adopting = adopting
+        self._calls = None if adopting else calls
+        self._late_rng = late
+        told = Counter() if counts is None else counts
+        self._late = LateRequests(
+            self._ask,
+            self._take_id,
+            self._signs_of_life,
+            clock.sleep,
+            late or random.Random(0),
+            told,
+        )
         self._target = 0
         self._sets: list[PaperSet] = []
         self._names = 0
@@ -101,8 +111,11 @@ class Operator:
             return
         if len(self._sets) < SETS_MAX and (not self._sets or rng.random() < 0.1):
             self._names += 1
-            self._sets.append(PaperSet(f"paper-{self._names}", []))
+            self._sets.append(PaperSet(f"paper-{self._names}", [], []))
         one = rng.choice(self._sets)
+        if one.ids and self._late_rng is not None and self._late_rng.random() < LATE:
+            await self._late.send(one)
+            return
         kinds = [self._take_id] if len(one.ids) < IDS_MAX else []
         if one.ids:
             kinds += [self._move, self._elect, self._alter, self._alter, self._clean_id]
@@ -119,7 +132,13 @@ class Operator:
         floor = self._history.invoked(name)
         address = self._controllers[self._target % len(self._controllers)]
         command = RemotingCommand(code, ext_fields=fields, body=body)
-        answer = await self._client.invoke(address, command, INVOKE_MS)
+        asked = self._calls.asked(code, fields, body) if self._calls is not None else None
+        answer = None
+        try:
+            answer = await self._client.invoke(address, command, INVOKE_MS)
+        finally:
+            if self._calls is not None and asked is not None:
+                self._calls.answered(asked, answer)
         if answer.code == ResponseCode.CONTROLLER_NOT_LEADER:
             self._target += 1
         shown = (answer.ext_fields or {}).get("masterEpoch")
@@ -147,12 +166,12 @@ class Operator:
             "heartbeatTimeoutMills": "60000",
         }
 
-    async def _take_id(self, one: PaperSet) -> None:
+    async def _take_id(self, one: PaperSet) -> int | None:
         names = {"clusterName": CLUSTER, "brokerName": one.name}
         answer = await self._ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, names)
         wanted = (answer.ext_fields or {}).get("nextBrokerId")
         if answer.code != ResponseCode.SUCCESS or wanted is None:
-            return
+            return None
         check = f"{one.name}:{wanted};{self._rng.randint(0, 1 << 30)}"
         key = (one.name, int(wanted))
         answer = await self._ask(
@@ -160,10 +179,11 @@ class Operator:
             {**names, "appliedBrokerId": wanted, "registerCheckCode": check},
         )
         if answer.code != ResponseCode.SUCCESS:
-            return
+            return None
         known = self._issued.setdefault(key, check)
         invariant(known == check, "a broker id was given out twice", broker=key)
         one.ids.append(int(wanted))
+        return int(wanted)
 
     async def _move(self, one: PaperSet) -> None:
         one.stamps += 1
@@ -226,17 +246,16 @@ class Operator:
         await self._beat(one, other)
         members = {master, *known["syncStateSet"]}
         members = members - {other} | {master} if other in members else members | {other}
-        await self._ask(
-            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
-            {
-                "brokerName": one.name,
-                "masterBrokerId": str(master),
-                "masterEpoch": fields["masterEpoch"],
-            },
-            orjson.dumps(
-                {"syncStateSet": sorted(members), "syncStateSetEpoch": known["syncStateSetEpoch"]}
-            ),
+        alter = {
+            "brokerName": one.name,
+            "masterBrokerId": str(master),
+            "masterEpoch": fields["masterEpoch"],
+        }
+        body = orjson.dumps(
+            {"syncStateSet": sorted(members), "syncStateSetEpoch": known["syncStateSetEpoch"]}
         )
+        self._late.sent(one.name, alter, body)
+        await self._ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, alter, body)
 
     async def _clean_id(self, one: PaperSet) -> None:
         if len(one.ids) < 2:
@@ -256,6 +275,7 @@ class Operator:
         )
         if answer.code == ResponseCode.SUCCESS:
             one.ids.remove(broker_id)
+            one.cleaned.append(broker_id)
             self._sets.append(one)
 
     async def _clean_set(self, one: PaperSet) -> None:

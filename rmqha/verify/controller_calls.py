@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+ALONE_MAX = 4
+"""So many elections and losses by the controller itself between two calls are thought of at most."""
+
 
 class View(NamedTuple):
     """What an answer tells; ``master_epoch`` None where it tells of no master."""
@@ -78,9 +81,10 @@ class Alter(Struct, frozen=True):
 
 
 class Clean(Struct, frozen=True):
-    """1011; ``broker_ids`` None removes all."""
+    """1011; ``broker_ids`` None removes all. ``done`` False: nobody saw that it was done."""
 
     broker_ids: tuple[int, ...] | None
+    done: bool = True
 
 
 Call = ApplyId | NextId | Read | Elect | Alter | Clean
@@ -101,7 +105,8 @@ def after(state: SetState, call: Call) -> Iterator[SetState]:
         case Alter():
             yield from _alter(state, call)
         case Clean(broker_ids):
-            yield _cleaned(state, broker_ids)
+            if state.ids:
+                yield from dict.fromkeys(_cleaned(one, broker_ids) for one in _alone(state))
 
 
 def _read(state: SetState, call: Read) -> Iterator[SetState]:
@@ -210,6 +215,32 @@ def _alter(state: SetState, call: Alter) -> Iterator[SetState]:
         epochs = (one.master, one.master_epoch, one.members_epoch)
         if epochs == (call.master, call.master_epoch, call.members_epoch):
             yield one._replace(members=call.members, members_epoch=call.members_epoch + 1)
+
+
+def _alone(state: SetState) -> list[SetState]:
+    """Where the controller may have brought a set by itself before somebody cleans it.
+
+    No answer tells of that: an election before it leaves other members, and another epoch.
+    """
+    found = fresh = [state]
+    for _ in range(ALONE_MAX):
+        fresh = [later for one in fresh for later in _one_step(one) if later not in found]
+        found = [*found, *dict.fromkeys(fresh)]
+    return found
+
+
+def _one_step(state: SetState) -> Iterator[SetState]:
+    epoch = state.master_epoch + 1
+    if state.master is not None:
+        yield state._replace(master=None, master_epoch=epoch)
+    for one in state.members:
+        if one != state.master:
+            yield state._replace(
+                master=one,
+                master_epoch=epoch,
+                members=(one,),
+                members_epoch=state.members_epoch + 1,
+            )
 
 
 def _cleaned(state: SetState, broker_ids: tuple[int, ...] | None) -> SetState:

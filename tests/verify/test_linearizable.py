@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 import orjson
 import pytest
@@ -13,6 +14,7 @@ from rmqha.base.errors import InvariantBroken
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.sim.calls import Asked, CallLog, heard, unseen
+from rmqha.sim.coverage import GIVEN_UP, HAPPENINGS, SEARCHES, missing, unended
 from rmqha.verify.controller_calls import (
     Alter,
     ApplyId,
@@ -64,6 +66,17 @@ def test_an_election_of_the_controller_itself_is_explained() -> None:
     assert in_order(*PAIR, Elect(2, False, View(2, 3, (2,), 3))).linearizable  # lost before it
 
 
+def test_an_election_of_the_controller_itself_before_a_cleaning_is_explained() -> None:
+    """Whom it elected is cleaned at once: the members are gone, and nobody has seen that master."""
+    lost = Clean((1,)), Clean((2,))
+    third: Call = ApplyId(3, "h:3;1", granted=True)
+    assert in_order(*PAIR, third, *lost, Read(View(None, None, (), 4), 3)).linearizable
+    assert in_order(*PAIR, third, *lost, Read(View(None, None, (), 5), 3)).linearizable
+    assert in_order(*PAIR, third, Clean((1,)), Read(View(2, 2, (2,), 3))).linearizable
+    assert in_order(*PAIR, third, *lost, Read(View(None, None, (), 3), 3)).linearizable is False
+    assert in_order(*PAIR, third, *lost, Read(View(None, None, (2,), 5), 3)).linearizable is False
+
+
 BROKEN: dict[str, tuple[Call, ...]] = {
     "a stale read": (Elect(2, True, View(2, 2, (2,), 3)), Read(View(1, 1, (1, 2), 2))),
     "an epoch given twice": (
@@ -71,6 +84,14 @@ BROKEN: dict[str, tuple[Call, ...]] = {
     "two masters of one epoch": (Read(View(2, 2, (2,), 3)), Read(View(1, 2, (2,), 3))),
     "an id given twice": (ApplyId(2, "other:2;5", granted=True),),
     "a cleaned id given again": (Clean((2,)), ApplyId(2, "other:2;5", granted=True)),
+    "an id of an older cleaning given again": (
+        ApplyId(3, "h:3;1", granted=True), Clean((2,)), Clean((3,)),
+        ApplyId(2, "other:2;5", granted=True)),
+    "an alter with an old master epoch": (
+        Elect(2, True, View(2, 2, (2,), 3)), Elect(2, True, View(1, 3, (1,), 4)),
+        Alter(1, 1, (1, 2), 4, epoch_after=5)),
+    "a cleaned set that is there": (Clean(None), Read(View(1, 1, (1, 2), 2))),
+    "a set cleaned twice": (Clean(None), Clean(None)),
     "an id named twice": (NextId(2),),
     "a lost alter": (Alter(1, 1, (1,), 2, epoch_after=3), Read(View(1, 1, (1, 2), 2))),
     "an alter of an old master": (
@@ -140,7 +161,7 @@ class Story(Driver):
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["apply", "next", "register", "read", "elect", "designate", "alter", "beat",
-                         "close", "wait"]),
+                         "clean", "close", "wait"]),
         st.integers(1, 3),
         st.sets(st.integers(1, 3), min_size=1),
         st.floats(0, 4), st.floats(0, 4), st.sampled_from([True, True, True, False]),
@@ -173,6 +194,9 @@ def _play(
                 1001, broker, orjson.dumps(body), **who,
                 masterBrokerId=one.master_broker_id, masterEpoch=one.master_epoch,
             )  # fmt: skip
+        case "clean":
+            ids = {"brokerControllerIdsToClean": broker, "isCleanLivingBroker": "true"}
+            return story.put(1011, 99, **who, **ids)
         case "beat":
             story.beat(broker, epoch=-1, maxOffset=broker)
         case "close":
@@ -236,6 +260,89 @@ def test_a_recorded_history_is_bounded_and_stays_sound() -> None:
     assert len(log.history("a")) == 3
     log.check()
     assert log.tally.checked == 1
+
+
+def _alter(log: CallLog) -> Asked:
+    fields = {"brokerName": "a", "masterBrokerId": "1", "masterEpoch": "1"}
+    body = b'{"syncStateSet":[1,2],"syncStateSetEpoch":1}'
+    return log.asked(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, fields, body)
+
+
+def _begun(log: CallLog) -> None:
+    """Two brokers, of which 1 is master."""
+    for broker_id in ("1", "2"):
+        fields = {"brokerName": "a", "appliedBrokerId": broker_id, "registerCheckCode": "h;1"}
+        one = log.asked(RequestCode.CONTROLLER_APPLY_BROKER_ID, fields, b"")
+        log.answered(one, RemotingCommand(0))
+    fields = {"brokerName": "a", "brokerId": "1"}
+    one = log.asked(RequestCode.CONTROLLER_ELECT_MASTER, fields, b"")
+    told = _told(1, 1)
+    ext = {**(told.ext_fields or {}), "syncStateSetEpoch": "1"}
+    log.answered(one, RemotingCommand(0, ext_fields=ext, body=told.body))
+
+
+def _told_both() -> RemotingCommand:
+    fields = {"masterBrokerId": "1", "masterEpoch": "1"}
+    return RemotingCommand(
+        0, ext_fields=fields, body=b'{"syncStateSet":[1,2],"syncStateSetEpoch":2}'
+    )
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_bounded_history_keeps_who_was_under_way_at_its_end(seen: bool) -> None:
+    """What a call did before the end stands in answers that are kept: it would look like a lie."""
+    clock = iter(range(1000))
+    log = CallLog(lambda: next(clock), calls_max=4)
+    _begun(log)
+    late = _alter(log)
+    log.answered(_read(log), _told_both())
+    log.answered(_read(log), _told_both())  # one too many
+    done = RemotingCommand(0, ext_fields={"newSyncStateSetEpoch": "2"})
+    log.answered(late, done if seen else None)
+    log.answered(_alter(log), None)  # begins behind the end
+    assert len(log.history("a")) == 5
+    log.check()
+
+
+def test_a_bounded_history_that_is_broken_before_its_end_breaks_the_run() -> None:
+    """Bounds that hide what was before them would hide everything of a long run."""
+    clock = iter(range(1000))
+    log = CallLog(lambda: next(clock), calls_max=4)
+    _begun(log)
+    for _ in range(3):
+        log.answered(_read(log), _told_both())  # nobody has altered
+    with pytest.raises(InvariantBroken, match="no order of the calls"):
+        log.check()
+
+
+def test_a_cleaning_is_recorded_with_the_ids_and_whether_it_was_done() -> None:
+    """Else an id may be given again, and nobody knows that it was cleaned."""
+    fields = {"brokerName": "a", "brokerControllerIdsToClean": "3;2"}
+    one = Asked(int(RequestCode.CLEAN_BROKER_DATA), fields, b"", 0.0)
+    assert heard(one, RemotingCommand(0)) == Clean((2, 3))
+    assert unseen(one) == Clean((2, 3), done=False)
+    refused = RemotingCommand(int(ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA))
+    assert heard(one, refused) is None
+    whole = Asked(int(RequestCode.CLEAN_BROKER_DATA), {"brokerName": "a"}, b"", 0.0)
+    assert heard(whole, RemotingCommand(0)) == Clean(None)
+
+
+def test_a_search_that_is_given_up_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of searches without verdicts would end well."""
+    counts: Counter[str] = Counter()
+    clock = iter(range(100))
+    log = CallLog(lambda: next(clock), counts=counts)
+    log.answered(
+        _read(log), RemotingCommand(int(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST))
+    )
+    log.check()
+    assert (counts[SEARCHES], counts[GIVEN_UP]) == (1, 0)
+    monkeypatch.setattr("rmqha.sim.calls.check", lambda *_: Verdict(None, 50_001))
+    log.check()
+    assert (counts[SEARCHES], counts[GIVEN_UP]) == (2, 1)
+    done = dict.fromkeys(HAPPENINGS, 1)
+    assert missing(done, []) == []
+    assert missing({**done, **counts}, []) == unended(counts) != []
 
 
 def test_some_hundred_calls_are_checked_in_milliseconds() -> None:

@@ -8,9 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from rmqha.controller import machine
-from rmqha.controller.metadata import apply, decide_elect
+from rmqha.controller.metadata import apply, decide_alter, decide_elect
 from rmqha.controller.metadata.decision import Context
 from rmqha.controller.metadata.state import BrokerSet
+from rmqha.remoting.codes import ResponseCode
 from tests.sim.mutants.mutant import Mutant
 
 
@@ -109,6 +110,50 @@ def cleaning_keeps_the_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(apply, "_forget_members", keep)
 
 
+def cleaned_ids_come_back_with_the_next_clean(patch: pytest.MonkeyPatch) -> None:
+    """Only the ids of the newest cleaning stay retired."""
+    honest = apply._forget_members
+
+    def forget(broker_set: BrokerSet, gone: Any, master_cleaned: bool) -> None:
+        broker_set.retired_ids = ()
+        honest(broker_set, gone, master_cleaned)
+
+    patch.setattr(apply, "_forget_members", forget)
+
+
+def alter_ignores_the_set_epoch(patch: pytest.MonkeyPatch) -> None:
+    """A SyncStateSet of before replaces the one of now."""
+    honest = decide_alter._check_asker
+
+    def check(broker_set: BrokerSet, ext_fields: Any, known_epoch: int) -> Any:
+        return honest(broker_set, ext_fields, broker_set.sync_state_set_epoch)
+
+    patch.setattr(decide_alter, "_check_asker", check)
+
+
+def alter_ignores_the_master_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Who was master before may speak for its reign of now."""
+    honest = decide_alter._check_asker
+
+    def check(broker_set: BrokerSet, ext_fields: Any, known_epoch: int) -> Any:
+        of_now = {**ext_fields, "masterEpoch": str(broker_set.master_epoch)}
+        return honest(broker_set, of_now, known_epoch)
+
+    patch.setattr(decide_alter, "_check_asker", check)
+
+
+def alter_takes_the_dead_in(patch: pytest.MonkeyPatch) -> None:
+    """Nobody asks whether a replica lives that is said to be in sync."""
+    honest = decide_alter._check_members
+
+    def check(broker_set: BrokerSet, context: Context, members: Any) -> Any:
+        refused = honest(broker_set, context, members)
+        dead = refused is not None and refused.code == ResponseCode.CONTROLLER_BROKER_NOT_ALIVE
+        return None if dead else refused
+
+    patch.setattr(decide_alter, "_check_members", check)
+
+
 MUTANTS = (
     Mutant(anyone_alive_becomes_master, "an elected master was in the SyncStateSet", 50),
     Mutant(epochs_stand_still, "a stale master epoch was read", 6),
@@ -121,4 +166,12 @@ MUTANTS = (
         first_elections_wait_for_nobody, "a first master had an older log than one that was heard"
     ),
     Mutant(cleaning_keeps_the_epoch, "one SyncStateSet epoch has one set"),
+    Mutant(
+        cleaned_ids_come_back_with_the_next_clean,
+        "no order of the calls explains their answers",
+        27,
+    ),
+    Mutant(alter_ignores_the_set_epoch, "no order of the calls explains their answers", 5),
+    Mutant(alter_ignores_the_master_epoch, "no order of the calls explains their answers", 5),
+    Mutant(alter_takes_the_dead_in, "a dead replica was taken into a SyncStateSet", 5),
 )
