@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -25,9 +25,12 @@ from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
+from rmqha.sim.calm import Calm
 from rmqha.sim.clock import SimClock
 from rmqha.sim.cluster import SimCluster, SimOptions
 from rmqha.sim.disk import SimDisk
+from rmqha.sim.group_life import GROUP, GroupLife
+from rmqha.sim.group_life import QUEUE as GROUP_QUEUE
 from rmqha.sim.loop import HOST
 from rmqha.sim.replica_options import (
     NAME,
@@ -41,8 +44,11 @@ from rmqha.sim.replica_options import (
 )
 from rmqha.sim.stalls import SimWatch
 from rmqha.sim.topic_lives import TopicLife, tables_of
+from rmqha.sim.topic_offsets import Reigning, stored_offsets
 from rmqha.store.aio.message_store import MessageStore
+from rmqha.store.record import Record, check_record, decode
 from rmqha.verify.client_history import Ack, Consume, End, Fail, HistoryWriter, Send
+from rmqha.verify.copies import Attempts
 from rmqha.verify.durability import DurabilityProperty
 from rmqha.verify.leases import Leased, LeaseProperty
 from rmqha.verify.logs import (
@@ -52,6 +58,7 @@ from rmqha.verify.logs import (
     check_epochs,
     check_one_history,
 )
+from rmqha.verify.offsets import Process, check_copied
 from rmqha.verify.topic_lives import check_same
 
 PRODUCER = "10.0.2.1"
@@ -84,6 +91,9 @@ class ReplicaCluster(SimCluster):
         history: takes what producers do, and what a consumer reads in the end.
     """
 
+    group_share = 0.25
+    """Of stories with a group that stays and commits offsets."""
+
     def __init__(
         self,
         seed: int,
@@ -91,6 +101,7 @@ class ReplicaCluster(SimCluster):
         history: HistoryWriter | None = None,
     ) -> None:
         super().__init__(seed, SimOptions(broker_sets=0))
+        self.seed = seed
         self.set = options or ReplicaOptions()
         # Half of the stories have controllers that wait for the timeout, as an operator may want it.
         if random.Random(f"probes {seed}").random() < UNPROBED_SHARE:
@@ -113,11 +124,15 @@ class ReplicaCluster(SimCluster):
         self.acked: list[Acked] = []
         self._history = history
         self.reigns = 0
+        self.reign_starts: list[int] = []
+        self.calm = Calm(self)
+        self.attempts = Attempts()
         self.leases = LeaseProperty()
         self.producing = False
         self.quiet_until_s = 0.0
         self._number = 0
         self.topic_lives: list[TopicLife] = []
+        self.group_lives: list[GroupLife] = []
         self._living: list[asyncio.Task[None]] = []
         context = contextvars.copy_context()
         context.run(HOST.set, PRODUCER)
@@ -133,6 +148,7 @@ class ReplicaCluster(SimCluster):
 
     def _broker(self, host: str, ports: dict[str, Any]) -> BrokerReplica:  # type: ignore[override]  # a replica in an agent's place
         self.boots[host] += 1
+        self.calm.disturbed()
         watch = SimWatch(self, host, ports["clock"]) if self.set.watched else None
         if watch is not None:
             self._watches[host] = watch
@@ -176,6 +192,7 @@ class ReplicaCluster(SimCluster):
 
     def kill(self, host: str, *, power: bool = False) -> None:
         """End a host's process at once; with ``power`` its memory goes too."""
+        self.calm.disturbed()
         replica = self.replicas.pop(host, None)
         if replica is not None:
             self._ended_at[host] = self._end_of(host, replica)
@@ -224,17 +241,58 @@ class ReplicaCluster(SimCluster):
         self.producing = True
         for number in range(self.set.topics):
             dice = random.Random(self.rng.random())
-            life = TopicLife(f"Life{number}", self._ask_master, dice, self.counts)
+            life = TopicLife(
+                f"Life{number}", self._ask_master, dice, self.counts, self.reigning, self.loop.time
+            )
             self.topic_lives.append(life)
             task = self.loop.create_task(
-                life.run(lambda: not self.producing), name=life.name,
+                self._alive(life.run(lambda: not self.producing)), name=life.name,
                 context=self._producer_context.copy(),
             )  # fmt: skip
             self._living.append(task)
+        if random.Random(f"groups {self.seed}").random() < self.group_share and self.set.survives:
+            self._start_group()
         for number in range(self.set.producers):
             self.loop.create_task(
                 self._produce(), name=f"producer {number}", context=self._producer_context.copy()
             )
+
+    async def _alive(self, work: Awaitable[None]) -> None:
+        """A task's error would wait for somebody to ask for it."""
+        try:
+            await work
+        except InvariantBroken as error:
+            self.loop.errors.append(error)
+
+    def _start_group(self) -> None:
+        """A group that stays, with dice of its own: other stories stay as they are."""
+
+        def end() -> int:
+            return max(
+                (one.queue_offset + 1 for one in self.acked if one.queue_id == GROUP_QUEUE),
+                default=0,
+            )
+
+        dice = random.Random(f"commits of {self.seed}")
+        life = GroupLife(
+            TOPIC, self._ask_master, dice, self.counts, self.reigning, end, self.loop.time
+        )
+        self.group_lives.append(life)
+        work = self._alive(life.run(lambda: not self.producing))
+        self._living.append(
+            self.loop.create_task(work, name="group", context=self._producer_context.copy())
+        )
+
+    def reigning(self) -> Reigning | None:
+        """Whom :meth:`_ask_master` asks."""
+        masters = self.master_hosts()
+        if not masters:
+            return None
+        process = self._process_of(masters[0])
+        return Reigning((process, self.reigns), process, self.replicas[masters[0]])
+
+    def _process_of(self, host: str) -> Process:
+        return host, self.boots[host]
 
     async def _ask_master(
         self, command: RemotingCommand
@@ -248,6 +306,8 @@ class ReplicaCluster(SimCluster):
         def may_arrive() -> bool:
             return host in self.replicas and self.boots[host] == boot
 
+        if command.code == SEND_CODE:
+            self.attempts.sent((command.ext_fields or {})["b"], bytes(command.body))
         try:
             return await self._client.invoke(f"{host}:{PORT}", command), may_arrive
         except RmqhaError:
@@ -304,6 +364,7 @@ class ReplicaCluster(SimCluster):
         body = b"%d:" % number + b"x" * size
         command = RemotingCommand(SEND_CODE, ext_fields=send_fields(number), body=body)
         sent_s = self.loop.time()
+        self.attempts.sent(TOPIC, body)
         try:
             answer = await self._client.invoke(f"{host}:{PORT}", command)
         except RmqhaError:
@@ -369,14 +430,18 @@ class ReplicaCluster(SimCluster):
 
     def _role_taken(self, host: str, role: Role, epoch: int) -> None:
         self.trace.say(host, f"is {role.value}", epoch=epoch)
+        self.calm.disturbed()
         replica = self.replicas.get(host)
         if role is Role.MASTER and replica is not None:
             self.reigns += 1
+            self.reign_starts.append(replica.store.max_offset)
             if not self.set.survives:
                 return
             self.durability.check(snapshot(host, replica))
             for life in self.topic_lives:
                 life.check(host, replica)
+            for one in self._committing:
+                one.begins(self._process_of(host), replica)
 
     async def _observe(self) -> None:
         while not self.loop.errors:
@@ -393,6 +458,9 @@ class ReplicaCluster(SimCluster):
         Raises:
             InvariantBroken: a property does not hold.
         """
+        self.calm.look()
+        for life in self._committing:
+            life.calm(self.calm.since_s, map(self._process_of, self.replicas))
         seen = [
             snapshot(host, one)
             for host, one in sorted(self.replicas.items())
@@ -429,6 +497,46 @@ class ReplicaCluster(SimCluster):
         check_same({host: tables_of(one) for host, one in self.replicas.items()})
         self.counts["tables compared"] += 1
 
+    def _stored_offsets(self) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
+        """What groups have committed, at the master and at each slave."""
+        pairs = [(GROUP, TOPIC), *((life.name, life.name) for life in self.topic_lives)]
+        stored = {host: stored_offsets(one, pairs) for host, one in self.replicas.items()}
+        (master,) = self.master_hosts()
+        return stored.pop(master), stored
+
+    def offsets_are_copied(self) -> bool:
+        """Whether slaves have what their master has."""
+        master, slaves = self._stored_offsets()
+        return all(master.items() <= one.items() for one in slaves.values())
+
+    @property
+    def _committing(self) -> list[TopicLife | GroupLife]:
+        """All who commit offsets."""
+        return [*self.topic_lives, *self.group_lives]
+
+    def check_offsets(self) -> None:
+        """Look at what groups have committed, once slaves have had the time to copy it.
+
+        Raises:
+            InvariantBroken: the master has lost it, or a slave has not copied it.
+        """
+        self.counts["offsets compared"] += check_copied(*self._stored_offsets())
+        if self.set.survives:
+            for life in self._committing:
+                life.offsets.check_end()
+
+    def check_copies(self) -> None:
+        """Look at all that the master's log holds.
+
+        Raises:
+            InvariantBroken: there is more of something than anybody has sent.
+        """
+        (master,) = self.master_hosts()
+        stored = (
+            (one.topic, one.body) for one in records_of(snapshot(master, self.replicas[master]))
+        )
+        self.counts["messages counted"] += self.attempts.check(stored)
+
     def is_settled(self) -> bool:
         """Whether one master leads, and everybody is in its set and holds its log."""
         leader = self.leader()
@@ -461,6 +569,18 @@ class ReplicaCluster(SimCluster):
             got = reader.get(TOPIC, one.queue_id, one.queue_offset, count_max=1, bytes_max=4096)
             if not got.records or one.body not in bytes(got.records[0]):
                 yield one
+
+
+def records_of(log: LogSnapshot) -> Iterator[Record]:
+    """All records of a log."""
+    content = memoryview(log.read(log.min_offset, log.max_offset - log.min_offset))
+    at = 0
+    while at < len(content):
+        head = check_record(content, at, len(content), log.min_offset + at, check_crc=False)
+        invariant(head.size >= 0, "a log has no whole record", offset=head.offset, why=head.reason)
+        if head.size:
+            yield decode(content, head)
+        at += head.size or int.from_bytes(content[at : at + 4])
 
 
 def snapshot(host: str, replica: BrokerReplica) -> LogSnapshot:

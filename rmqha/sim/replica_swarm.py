@@ -9,7 +9,7 @@ from rmqha.sim.faults import WEATHERS, kinds_of
 from rmqha.sim.replica_cluster import ReplicaCluster, snapshot
 from rmqha.sim.replica_options import LogShape, ReplicaOptions, log_of
 from rmqha.sim.stalls import stall
-from rmqha.sim.story import Outcome, Story, plain, tell
+from rmqha.sim.story import Fault, Outcome, Story, plain, tell
 from rmqha.verify.client_history import HistoryWriter
 from rmqha.verify.logs import check_converged
 
@@ -22,6 +22,9 @@ CONTROLLER_KINDS = (
 """Of the faults for controllers those that concern brokers too."""
 AFTERWARDS_MS = 500
 QUIET_MS = 1500
+COPIED_MS_MAX, COPIED_STEP_MS = 10_000, 250
+"""Slaves have copied then what groups have committed. One that could not reach its master asks again
+after a period of 3 s, and its questions may have waited for connections as long before."""
 STALLS_MS = 700, 1_500, 4_000
 
 
@@ -71,6 +74,11 @@ class ReplicaSwarm(Story):
         self.cluster.net.weather = self.rng.choice(WEATHERS[:4])
         super().begin()
         self.replicas.start_producers()
+
+    def play_one(self, fault: Fault) -> None:
+        """Play a fault, which disturbs."""
+        super().play_one(fault)
+        self.replicas.calm.disturbed()
 
     def _stall(self, hosts: list[str]) -> bool:
         """A broker stands still in the middle of a write."""
@@ -153,6 +161,12 @@ class ReplicaSwarm(Story):
         for other, replica in sorted(cluster.replicas.items()):
             check_converged(master, snapshot(other, replica))
         cluster.check_tables()
+        cluster.check_copies()
+        copied_ms = 0
+        while not cluster.offsets_are_copied() and copied_ms < COPIED_MS_MAX:
+            cluster.run_for(COPIED_STEP_MS)
+            copied_ms += COPIED_STEP_MS
+        cluster.check_offsets()
         if cluster.set.survives:
             lost = list(cluster.missing())
             for life in cluster.topic_lives:

@@ -12,15 +12,27 @@ import itertools
 import json
 import random
 from collections.abc import Awaitable, Callable, Iterator
-from typing import NamedTuple
 
 from rmqha.base.invariants import invariant
 from rmqha.broker.aio.replica import BrokerReplica
-from rmqha.broker.pop.request import PopKey, encode_key
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.sim.clock import WALL_START_MS
-from rmqha.store.record import Record, check_record, decode
+from rmqha.sim.service_reads import (
+    ORDER_GROUP,
+    ORDERED,
+    POP_GROUP,
+    POPPED,
+    Popped,
+    check_sent,
+    popped,
+    properties_of,
+)
+from rmqha.sim.service_reads import PRODUCERS as PRODUCERS  # others take these from here
+from rmqha.sim.service_reads import SERVED as SERVED
+from rmqha.sim.service_reads import first_stored as first_stored
+from rmqha.sim.service_reads import records_of as records_of
+from rmqha.verify.pop_times import PopTimes
 from rmqha.verify.services import (
     COMMITTED,
     DELAYED,
@@ -35,12 +47,12 @@ Process = tuple[str, int]
 Ask = Callable[[RemotingCommand], Awaitable[tuple[RemotingCommand | None, Process]]]
 """Ask whoever says that it is the master; who that was."""
 
-SERVED, POPPED, ORDERED = "Served", "Popped", "Ordered"
-POP_GROUP, ORDER_GROUP, PRODUCERS = "PopGroup", "OrderGroup", "PG"
 LEVELS_MS = (1_000, 2_000)
 LEVELS = "1s 2s"
 TIMER_PRECISION_MS = 100
 INVISIBLE_MS = 1_000
+CHANGED_MS, LATER_MS = (300, 3_000), (300, 6_000)
+"""The latter is much more than a broker waits for the last acknowledgements, which is two seconds."""
 POP_MARGIN_MS = 100
 COMMIT, ROLLBACK = 8, 12
 PULL_NOT_FOUND = 19
@@ -49,20 +61,6 @@ LIMIT_S = 90.0
 """What was promised must have come by then, in peace; a check point may wait for a minute."""
 
 LOOK_S = 0.1
-
-
-class Popped(NamedTuple):
-    """A message that was handed out."""
-
-    body: bytes
-    fields: dict[str, str]
-    """Of its acknowledgement."""
-
-    @property
-    def visible_ms(self) -> int:
-        """Wall clock: from when on others may get it."""
-        _, pop_ms, invisible_ms, *_ = self.fields["extraInfo"].split(" ")
-        return int(pop_ms) + int(invisible_ms)
 
 
 class ServiceLives:
@@ -76,16 +74,18 @@ class ServiceLives:
         count: told what happened, for coverage.
         wall_ms: the brokers' wall clock; by default that of the simulator.
         reigns: how many there have been; nothing is asked of a single one where that is not known.
+        marked: messages have keys, tags and properties, and pops may be long.
     """
 
     def __init__(
         self, name: str, ask: Ask, now_s: Callable[[], float], dice: random.Random,
         count: Callable[[str], None], wall_ms: Callable[[], int] | None = None,
-        reigns: Callable[[], int] | None = None,
+        reigns: Callable[[], int] | None = None, *, marked: bool = True,
     ) -> None:  # fmt: skip
         self._name = name
         self._ask = ask
         self._now_s = now_s
+        self._marked = marked
         self._dice = dice
         self._count = count
         self._wall_ms = wall_ms or self._simulated_wall_ms
@@ -100,6 +100,7 @@ class ServiceLives:
         self._to_pop: set[bytes] = set()
         self._pop_acks: set[bytes] = set()
         self._pops = PopReads()
+        self._times = PopTimes()
         self._places: dict[bytes, int] = {}
 
     def tasks(self, is_over: Callable[[], bool]) -> Iterator[tuple[str, Awaitable[None]]]:
@@ -126,17 +127,24 @@ class ServiceLives:
 
     async def _asked(self, code: int, fields: dict[str, str], body: bytes = b"") -> RemotingCommand:
         """The answer; one that says that nothing is known when there was none."""
+        before = self._reigns()
         answer, process = await self._ask(RemotingCommand(code, ext_fields=fields, body=body))
-        self._reign = process, self._reigns()
+        # What began in another reign is of none.
+        after = self._reigns()
+        self._reign = (process, after) if before == after else object()
         return answer or RemotingCommand(int(ResponseCode.SYSTEM_BUSY))
 
     async def _send(
         self, topic: str, body: bytes, properties: str = "", *, half: bool = False
     ) -> dict[str, str] | None:
         """Send a message; the fields of the answer once it is acknowledged."""
+        marks = "".join(
+            f"{name}\x01{value}\x02"
+            for name, value in properties_of(body, marked=self._marked).items()
+        )
         fields = {
             "a": PRODUCERS, "b": topic, "c": "TBW102", "d": "1", "e": "0", "f": "4" if half else "0",
-            "g": "1700000000000", "h": "0", "i": f"UNIQ_KEY\x01{body.decode()}\x02{properties}",
+            "g": "1700000000000", "h": "0", "i": marks + properties,
             "j": "0", "k": "false", "m": "false", "n": self._name,
         }  # fmt: skip
         answer = await self._asked(RequestCode.SEND_MESSAGE_V2, fields, body)
@@ -224,6 +232,7 @@ class ServiceLives:
         if await self._send(POPPED, body) is not None:
             self._to_pop.add(body)
             self._pops.was_sent(self._reign, body)
+            self._times.was_sent(self._reign, body)
 
     async def _pop(self) -> list[Popped]:
         fields = {
@@ -231,9 +240,15 @@ class ServiceLives:
             "invisibleTime": str(INVISIBLE_MS), "pollTime": "0", "bornTime": "0", "initMode": "0",
             "expType": "TAG", "exp": "*",
         }  # fmt: skip
-        found = list(popped(await self._asked(RequestCode.POP_MESSAGE, fields), self._name))
+        found = list(
+            popped(
+                await self._asked(RequestCode.POP_MESSAGE, fields), self._name, marked=self._marked
+            )
+        )
         for one in found:
             self._pops.was_given(self._reign, one.body)
+            if self._times.was_given(self._reign, one.body, one.pop_ms, one.visible_ms):
+                self._count("pop judged for visibility")
         return found
 
     async def _acknowledge(self, one: Popped) -> None:
@@ -253,10 +268,22 @@ class ServiceLives:
             if what < 0.5:
                 await self._acknowledge(one)
             elif what < 0.7:
-                fields = {**one.fields, "invisibleTime": str(self._dice.choice((300, 3_000)))}
-                answer = await self._asked(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
-                if answer.code == ResponseCode.SUCCESS:
-                    self._count("invisible time changed")
+                times_ms = LATER_MS if self._marked else CHANGED_MS
+                await self._change(one, self._dice.choice(times_ms))
+
+    async def _change(self, one: Popped, invisible_ms: int) -> None:
+        """Ask for another time, from now on."""
+        fields = {**one.fields, "invisibleTime": str(invisible_ms)}
+        self._times.is_changing(self._reign, one.body)
+        # It begins when the broker has the request, and that is later than now.
+        visible_ms = self._wall_ms() + invisible_ms
+        answer = await self._asked(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
+        if answer.code != ResponseCode.SUCCESS:
+            return
+        self._count("invisible time changed")
+        in_time = self._wall_ms() < one.visible_ms - POP_MARGIN_MS
+        if in_time and self._times.was_changed(self._reign, one.body, visible_ms):
+            self._count("changed time known")
 
     # -- orderly consumers ---------------------------------------------------------------------------
 
@@ -305,6 +332,7 @@ class ServiceLives:
         answer = await self._asked(RequestCode.PULL_MESSAGE, fields)
         if answer.code == ResponseCode.SUCCESS:
             for record in records_of(bytes(answer.body)):
+                check_sent(record, marked=self._marked)
                 self.ordered.read.setdefault(int(bytes(record.body)))
                 at = record.queue_offset + 1
             self._count("messages read in order")
@@ -335,22 +363,26 @@ class ServiceLives:
         return len(lost)
 
     async def finish(
-        self, stored: Callable[[], Awaitable[dict[bytes, int]]], open_count: Callable[[], int]
-    ) -> None:
+        self, stored: Callable[[], Awaitable[dict[bytes, int]]], open_count: Callable[[], int],
+        late_ms: int | None = None,
+    ) -> None:  # fmt: skip
         """All is mended and nobody sends any more: what was promised comes.
 
         Args:
             stored: when each message that consumers can read was stored first, by the wall clock.
             open_count: transactions that the master takes for open, where that can be known.
+            late_ms: what is due comes within it, where nothing else takes a machine's time.
 
         Raises:
             InvariantBroken: see ``verify/services.py``; or it does not come in time.
         """
-        until_s = self._now_s() + LIMIT_S
+        until_s, peace_ms = self._now_s() + LIMIT_S, self._wall_ms()
         left = self._to_pop - self._pop_acks
         while True:
             found = await stored()
             self.promises.check(found)
+            if late_ms is not None:
+                self.promises.check_late(found, peace_ms, self._wall_ms(), late_ms)
             for one in await self._pop():
                 left.discard(one.body)
                 await self._acknowledge(one)
@@ -369,51 +401,3 @@ class ServiceLives:
             invariant(self._now_s() < until_s, "a queue has no end")
         self.ordered.check()
         self._count("services checked")
-
-
-async def first_stored(master: BrokerReplica) -> dict[bytes, int]:
-    """When each message that consumers can read was stored first."""
-    reader = master.store.reader
-    found: dict[bytes, int] = {}
-    for at in range(reader.min_offset(SERVED, 0), reader.max_offset(SERVED, 0)):
-        unit = reader.unit(SERVED, 0, at)
-        record = None if unit is None else reader.look(unit.physical_offset)
-        if record is not None:
-            found.setdefault(bytes(record.body), record.store_timestamp)
-    return found
-
-
-def records_of(body: bytes) -> Iterator[Record]:
-    """The messages of an answer."""
-    at, view = 0, memoryview(body)
-    while at < len(view):
-        offset = int.from_bytes(view[at + 28 : at + 36])
-        head = check_record(view, at, len(view), offset, check_crc=True)
-        invariant(head.size > 0, "a broker hands out what is no record", reason=head.reason)
-        yield decode(view, head)
-        at += head.size
-
-
-def popped(answer: RemotingCommand, name: str) -> Iterator[Popped]:
-    """The messages of a pop, with what acknowledges each, as Java's client makes it."""
-    got = answer.ext_fields or {}
-    if answer.code != ResponseCode.SUCCESS:
-        return
-    starts: dict[tuple[str, str], int] = {}
-    for one in got["startOffsetInfo"].split(";"):
-        mark, queue, start = one.split(" ")
-        starts[mark, queue] = int(start)
-    for record in records_of(bytes(answer.body)):
-        key = record.property_map().get("POP_CK") or encode_key(
-            PopKey(
-                starts["0", str(record.queue_id)], int(got["popTime"]), int(got["invisibleTime"]),
-                int(got["reviveQid"]), "0", name, record.queue_id, record.queue_offset,
-            )
-        )  # fmt: skip
-        retry = key.split(" ")[4] == "1"
-        fields = {
-            "consumerGroup": POP_GROUP, "queueId": str(record.queue_id),
-            "topic": f"%RETRY%{POP_GROUP}_{POPPED}" if retry else POPPED,
-            "offset": str(record.queue_offset), "extraInfo": key,
-        }  # fmt: skip
-        yield Popped(bytes(record.body), fields)

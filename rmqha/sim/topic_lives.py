@@ -10,11 +10,13 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
+from rmqha.sim.topic_offsets import GroupOffsets, Look
+from rmqha.verify.offsets import Process
 from rmqha.verify.topic_lives import NameLife, State, TopicContents, Written
 
 Ask = Callable[[RemotingCommand], Awaitable[tuple[RemotingCommand | None, Callable[[], bool]]]]
@@ -36,14 +38,24 @@ class TopicLife:
     """One topic and one group, with the same name.
 
     Attributes:
-        topic, group, contents: what is known of them.
+        topic, group, contents, offsets: what is known of them.
         counts: what happened, for coverage.
+
+    Args:
+        ask: see above.
+        look: at the master whom that asks.
+        now_s: the loop's time.
     """
 
-    def __init__(self, name: str, ask: Ask, dice: random.Random, counts: Counter[str]) -> None:
+    def __init__(
+        self, name: str, ask: Ask, dice: random.Random, counts: Counter[str], look: Look,
+        now_s: Callable[[], float],
+    ) -> None:  # fmt: skip
         self.name = name
         self.topic, self.group = NameLife(), NameLife()
         self.contents = TopicContents()
+        self.offsets = GroupOffsets(name, name, look, counts)
+        self._now_s = now_s
         self.counts = counts
         self._ask = ask
         self._dice = dice
@@ -123,6 +135,7 @@ class TopicLife:
 
         await self._change(self.topic, None, command, "topic deleted", is_over)
         self.contents.committed.clear()
+        self.offsets.clear()
 
     async def _make_group(self, is_over: Callable[[], bool]) -> None:
         retries = self._dice.randint(0, 9)
@@ -139,6 +152,7 @@ class TopicLife:
             return RemotingCommand(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext_fields=fields)
 
         await self._change(self.group, None, command, "group deleted", is_over)
+        self.offsets.clear()
 
     # -- messages and offsets ------------------------------------------------------------------------
 
@@ -176,13 +190,40 @@ class TopicLife:
             "commitOffset": str(offset),
         }  # fmt: skip
         command = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)
-        await self._sent("commit", NO_STATE, command)
+        number = self.offsets.sent(one.queue_id, offset)
+        answer = await self._sent("commit", NO_STATE, command)
         self.counts["offset committed"] += 1
+        self.offsets.answered(
+            one.queue_id, number, self._now_s(),
+            is_done=answer is not None and answer.code == ResponseCode.SUCCESS,
+            is_sure=self._is_sure(),
+        )  # fmt: skip
+
+    def _is_sure(self) -> bool:
+        """Whether nothing that is still on its way can change what the group has committed."""
+        return not (
+            self.topic.wanted or self.group.wanted or self._late_states("commit")
+            or None in self._late_states("topic") or None in self._late_states("group")
+        )  # fmt: skip
 
     # -- the look ------------------------------------------------------------------------------------
 
+    def calm(self, since_s: float, processes: Iterable[Process]) -> None:
+        """Nothing has disturbed these processes since then: they have what was committed before."""
+        if self._is_sure():
+            self.offsets.calm(self._now_s(), since_s, processes)
+
+    def begins(self, process: Process, replica: BrokerReplica) -> None:
+        """A master has taken up its role: look at its offsets.
+
+        Raises:
+            InvariantBroken: see ``verify/offsets.py``.
+        """
+        is_whole = replica.store.dispatched_offset >= replica.store.max_offset
+        self.offsets.begins(process, replica, is_known=is_whole and self._is_sure())
+
     def check(self, master: str, replica: BrokerReplica) -> None:
-        """A master has taken up its role.
+        """A master has taken up its role, or all is at its end: look at the rest.
 
         Raises:
             InvariantBroken: see ``verify/topic_lives.py``.

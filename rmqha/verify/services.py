@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from msgspec import Struct, field
 
@@ -48,6 +48,25 @@ class ServicePromises(Struct):
         """One message of each kind that has not come yet."""
         seen = frozenset(found)
         return {one.kind: body for body, one in self.promised.items() if body not in seen}
+
+    def check_late(
+        self, found: Container[bytes], peace_ms: int, now_ms: int, late_ms: int
+    ) -> None:  # fmt: skip
+        """Since a moment nothing disturbs: what is due is there soon.
+
+        Args:
+            peace_ms: that moment; this and the others by the wall clock.
+            late_ms: how long it may take then.
+
+        Raises:
+            InvariantBroken: something is not there.
+        """
+        for body, one in self.promised.items():
+            due_ms = max(peace_ms, one.not_before_ms)
+            invariant(
+                body in found or now_ms <= due_ms + late_ms, f"a {one.kind} is late",
+                body=body, due_ms=due_ms, now_ms=now_ms,
+            )  # fmt: skip
 
     def check(self, found: Mapping[bytes, int]) -> None:
         """Look at what consumers can read.

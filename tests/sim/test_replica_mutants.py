@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from rmqha.base.errors import RmqhaError
+from rmqha.broker.send.aio.plain_sends import PlainSends
 from rmqha.ha import membership, put_waits
 from rmqha.ha.epochs import EpochCache
 from rmqha.ha.events import SendAck
 from rmqha.ha.frames import TransferHeader
 from rmqha.ha.slave_session import SlaveSession
-from rmqha.sim.replica_options import ReplicaOptions
+from rmqha.sim.replica_options import TOPIC, ReplicaOptions
 from rmqha.sim.replica_swarm import run_replica_seed
+from rmqha.store.aio.commit_log import AppendResult
 from rmqha.store.aio.mapped_files import MappedFiles
+from rmqha.store.aio.message_store import MessageStore
+from rmqha.store.record import Message
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 SEEDS_MAX = 60
@@ -83,7 +88,28 @@ def puts_wait_for_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(membership, "acked_level", lambda **facts: facts["max_offset"])
 
 
+def every_seventh_message_is_stored_twice(patch: pytest.MonkeyPatch) -> None:
+    """Its answer tells of the first copy."""
+    append, count = MessageStore.append, itertools.count(1)
+
+    def twice(self: MessageStore, message: Message) -> AppendResult:
+        result = append(self, message)
+        if message.topic == TOPIC and next(count) % 7 == 0:
+            append(self, message)
+        return result
+
+    patch.setattr(MessageStore, "append", twice)
+    # One by one: what is appended together does not come this way.
+    patch.setattr(PlainSends, "take_all", lambda self, commands, begin, most: [])
+
+
 MUTANTS = (
+    (
+        every_seventh_message_is_stored_twice,
+        MEMORY_ONLY,
+        1,
+        "a message is stored more often than it was sent",
+    ),
     (ack_before_append, POWER_MAY_FAIL, 760, "an acknowledged record is lost"),
     (truncate_without_erase, POWER_MAY_FAIL, 1098, "two histories of one epoch"),
     (

@@ -33,6 +33,7 @@ LIVED = (
     "topic made", "topic changed", "topic deleted", "group changed", "group deleted",
     "offset committed", "message of a life after the first", "change asked for again",
     "name checked at a master", "contents checked at a master", "tables compared",
+    "offset found at its master", "messages counted",
 )  # fmt: skip
 FAR = "log passed 2 GiB", "log passed 4 GiB", "log in files of 1 GiB"
 

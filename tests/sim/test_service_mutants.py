@@ -14,6 +14,7 @@ from rmqha.broker.deferred import delay_offsets
 from rmqha.broker.deferred.aio import delay_delivery as delivery
 from rmqha.broker.deferred.aio import timer_service as timers
 from rmqha.broker.deferred.aio import transaction_service as transactions
+from rmqha.broker.deferred.aio.deliveries import Deliveries
 from rmqha.broker.deferred.timer_progress import TimerProgress
 from rmqha.broker.deferred.timers import TimerMark
 from rmqha.broker.deferred.transactions import EndRequest
@@ -21,10 +22,12 @@ from rmqha.broker.groups.offset_table import ConsumerOffsets
 from rmqha.broker.groups.queue_locks import QueueLocks
 from rmqha.broker.membership.aio import replication
 from rmqha.broker.pop.aio import revive
-from rmqha.broker.pop.check_points import ReviveQueue
+from rmqha.broker.pop.aio.ack_requests import AckProcessor
+from rmqha.broker.pop.check_points import CheckPoint, ReviveQueue
 from rmqha.ha import membership
 from rmqha.ha.membership import Membership
 from rmqha.ha.settings import HaSettings
+from rmqha.remoting.codes import ResponseCode
 from rmqha.sim.service_swarm import run_service_seed
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -172,13 +175,97 @@ def timers_count_when_they_are_in_the_log(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TimerProgress, "dispatched", early)
 
 
+def timers_come_twice(patch: pytest.MonkeyPatch) -> None:
+    """A timer that is due is written two times."""
+    write = timers.TimerService._write
+
+    def twice(self: Any, timer: Any, record: Any) -> int:
+        write(self, timer, record)
+        return write(self, timer, record)
+
+    patch.setattr(timers.TimerService, "_write", twice)
+
+
+def delays_come_twice(patch: pytest.MonkeyPatch) -> None:
+    """A delayed message that is due is written two times."""
+    write = delivery.DelayDelivery._write
+
+    def twice(self: Any, record: Any) -> int:
+        write(self, record)
+        return write(self, record)
+
+    patch.setattr(delivery.DelayDelivery, "_write", twice)
+
+
+def commits_come_twice(patch: pytest.MonkeyPatch) -> None:
+    """What was committed is written two times with the half message's end."""
+    append, end = Deliveries.append, transactions.TransactionService.end
+
+    def twice(self: Any, request: EndRequest, *more: Any) -> Any:
+        def doubled(deliveries: Any, message: Any) -> Any:
+            append(deliveries, message)
+            return append(deliveries, message)
+
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(Deliveries, "append", doubled)
+            return end(self, request, *more)
+
+    patch.setattr(transactions.TransactionService, "end", twice)
+
+
+def delays_are_twenty_seconds_late(patch: pytest.MonkeyPatch) -> None:
+    """They come, but nobody waits so long."""
+    due = delivery.due_ms
+    patch.setattr(
+        delivery, "due_ms", lambda tags_code, wall_ms, delay_ms: due(tags_code, wall_ms, delay_ms) + 20_000
+    )  # fmt: skip
+
+
+def invisible_time_is_halved(patch: pytest.MonkeyPatch) -> None:
+    """What was popped comes back early."""
+    half = property(lambda self: self.pop_ms + self.invisible_ms // 2)
+    patch.setattr(CheckPoint, "revive_ms", half)
+
+
+def changed_invisible_time_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    """It is answered, and that is all."""
+
+    def change(self: Any, connection: Any, request: Any) -> Any:
+        return request.reply(
+            ResponseCode.SUCCESS, None, {"popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
+        )
+
+    patch.setattr(AckProcessor, "change", change)
+
+
+def delivered_without_properties(patch: pytest.MonkeyPatch) -> None:
+    """What waited comes without key and tag."""
+    append = Deliveries.append
+
+    def bare(self: Any, message: Any) -> Any:
+        own = message.topic == "Served"
+        return append(self, message._replace(properties=b"") if own else message)
+
+    patch.setattr(Deliveries, "append", bare)
+
+
+TWICE = "a message is delivered twice in one reign"
+EARLY = "a message is popped before its invisible time is over"
+
 MUTANTS = (
+    (timers_come_twice, 5, TWICE),
+    (delays_come_twice, 5, TWICE),
+    (commits_come_twice, 5, TWICE),
+    (delays_are_twenty_seconds_late, 5, "a delayed message is late"),
+    (invisible_time_is_halved, 6, EARLY),
+    (changed_invisible_time_is_ignored, 6, EARLY),
+    (delivered_without_properties, 5, "a message is delivered with other properties"),
     (timers_count_when_they_are_in_the_log, 13, "a message that was acknowledged is popped again"),
-    (positions_are_written_before_the_log, 5551, "an acknowledged timer never came"),
-    (delays_begin_at_the_end, 5, "an acknowledged delayed message never came"),
+    (positions_are_written_before_the_log, 5551, "a timer is late"),
+    (delays_begin_at_the_end, 5, "a delayed message is late"),
     (delays_are_due_at_once, 5, "a message is delivered before its time"),
-    (timers_are_dropped_with_the_role, 5, "an acknowledged timer never came"),
-    (half_messages_are_forgotten_with_the_role, 5, "an acknowledged committed transaction"),
+    (timers_are_dropped_with_the_role, 5, "a timer is late"),
+    (half_messages_are_forgotten_with_the_role, 5, "a committed transaction is late"),
     (rollbacks_commit, 5, "a transaction that was rolled back is delivered"),
     (op_messages_are_lost, 5, "a transaction that ended is still taken for open"),
     (revival_begins_at_the_end, 5, "a message that nobody acknowledged is popped no more"),

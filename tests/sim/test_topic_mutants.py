@@ -12,6 +12,7 @@ import pytest
 
 from rmqha.base.errors import RmqhaError
 from rmqha.broker.common.aio.writer import Writer
+from rmqha.broker.groups.offset_table import ConsumerOffsets
 from rmqha.broker.sync.aio import metadata_log as shell
 from rmqha.broker.topics.metadata import Change, Metadata
 from rmqha.remoting.codes import ResponseCode
@@ -79,7 +80,29 @@ def queues_do_not_come_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(message_store, "dispatched_since", none)
 
 
+def commits_are_taken_and_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A group's offset is acknowledged, and that is all."""
+    commit = ConsumerOffsets.commit
+
+    def forget(self: Any, group: str, topic: str, *more: Any) -> bool:
+        return topic.startswith("Life") or commit(self, group, topic, *more)
+
+    patch.setattr(ConsumerOffsets, "commit", forget)
+
+
+def slaves_copy_no_offsets(patch: pytest.MonkeyPatch) -> None:
+    """What the master tells of groups is thrown away."""
+    patch.setattr(ConsumerOffsets, "merge", lambda self, value, *ended: 0)
+
+
 MUTANTS = (
+    (
+        commits_are_taken_and_forgotten,
+        run_replica_seed,
+        1,
+        "a master does not have what a group has",
+    ),
+    (slaves_copy_no_offsets, run_replica_seed, 1, "a slave has another offset than its master"),
     (slaves_take_no_records, run_replica_seed, 1, TOLD),
     (tables_stay_when_the_log_is_cut, run_lease_seed, 205, DIFFER),
     (answers_wait_for_nobody, run_replica_seed, 15, TOLD),
