@@ -19,8 +19,7 @@ from rmqha.sim.replica_options import ReplicaOptions
 from rmqha.sim.replica_swarm import ReplicaSwarm, run_replica_seed
 from rmqha.sim.storm_swarm import run_storm_seed
 from rmqha.sim.swarm import run_seed
-from rmqha.sim.wanted import REPLICA_FAULTS, WANTED, uncovered
-from tests.sim.test_replica_seeds import FAR, LIVED
+from rmqha.sim.wanted import FAR, LIVED, REPLICA_FAULTS, WANTED, uncovered
 
 STORIES = [
     "--replicas", "--services", "--java-peer", "--pressed", "--members", "--probes", "--stopped",

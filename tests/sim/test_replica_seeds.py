@@ -11,6 +11,7 @@ import pytest
 
 from rmqha.sim.replica_options import LogShape
 from rmqha.sim.replica_swarm import run_lease_seed, run_replica_seed
+from rmqha.sim.wanted import FAR, LIVED
 
 pytestmark = pytest.mark.slow
 
@@ -29,13 +30,6 @@ REGRESSIONS = (15, 73, 91, 102, 103, 112, 122, 144, 166, 296, 393, 411, 421)
 # with the role, and never came again), 160 and 162 (an answer without a table was taken for an empty
 # one).
 LEASE_REGRESSIONS = (11, 160, 162)
-LIVED = (
-    "topic made", "topic changed", "topic deleted", "group changed", "group deleted",
-    "offset committed", "message of a life after the first", "change asked for again",
-    "name checked at a master", "contents checked at a master", "tables compared",
-    "offset found at its master", "messages counted",
-)  # fmt: skip
-FAR = "log passed 2 GiB", "log passed 4 GiB", "log in files of 1 GiB"
 
 
 @pytest.mark.sim
