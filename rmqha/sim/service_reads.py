@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from zlib import crc32
 
@@ -76,10 +76,10 @@ class Stored(NamedTuple):
             body=body, found=self.tags_code, wanted=wanted,
         )  # fmt: skip
 
-    @property
-    def delivered(self) -> Delivered:
-        """Which message, and where."""
-        return Delivered(bytes(self.record.body), self.record.physical_offset)
+    def delivered(self, firsts: Mapping[bytes, int]) -> Delivered:
+        """Which message, and where; ``firsts`` says where each is first in the log."""
+        body = bytes(self.record.body)
+        return Delivered(body, self.record.physical_offset, firsts[body])
 
 
 def stored_in(master: BrokerReplica, topic: str) -> Iterator[Stored]:

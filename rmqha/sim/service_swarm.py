@@ -20,7 +20,7 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.sim.clock import SimClock
 from rmqha.sim.loop import HOST
-from rmqha.sim.replica_cluster import ASKED, NOT_ASKED, ReplicaCluster
+from rmqha.sim.replica_cluster import ASKED, NOT_ASKED, ReplicaCluster, records_of, snapshot
 from rmqha.sim.replica_options import NAME, PORT, ReplicaOptions
 from rmqha.sim.replica_swarm import ReplicaSwarm
 from rmqha.sim.service_lives import (
@@ -177,7 +177,10 @@ class ServiceCluster(ReplicaCluster):
         found = list(stored_in(master, SERVED_TOPIC))
         for one in found:
             one.check(marked=self.marked)
-        known = check_once((one.delivered for one in found), starts)
+        firsts: dict[bytes, int] = {}
+        for record in records_of(snapshot(NAME, master)):
+            firsts.setdefault(bytes(record.body), record.physical_offset)
+        known = check_once((one.delivered(firsts) for one in found), starts)
         self.counts["delivery judged"] += known
         self.counts["delivered again by a later reign"] += len(found) - known
 

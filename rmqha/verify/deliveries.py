@@ -18,10 +18,13 @@ class Delivered(NamedTuple):
 
     Attributes:
         place: where it is in the log.
+        first: where the first record with this message is, in whatever topic. After a take-over a
+            half message that had been put back twice is open twice, and each is committed.
     """
 
     body: bytes
     place: int
+    first: int
 
 
 def check_once(delivered: Iterable[Delivered], reign_starts: Iterable[int]) -> int:
@@ -35,18 +38,18 @@ def check_once(delivered: Iterable[Delivered], reign_starts: Iterable[int]) -> i
         How many copies are no second ones.
 
     Raises:
-        InvariantBroken: a message has two copies, and nobody took over between them.
+        InvariantBroken: a message has two copies, and nobody took over since it was sent.
     """
     starts = sorted(set(reign_starts))
-    last: dict[bytes, int] = {}
+    seen: dict[bytes, int] = {}
     for one in sorted(delivered, key=lambda one: one.place):
-        before = last.get(one.body)
+        before = seen.get(one.body)
         invariant(
-            before is None or _is_between(starts, before, one.place),
+            before is None or _is_between(starts, one.first, one.place),
             "a message is delivered twice in one reign", body=one.body, places=(before, one.place),
         )  # fmt: skip
-        last[one.body] = one.place
-    return len(last)
+        seen[one.body] = one.place
+    return len(seen)
 
 
 def _is_between(starts: Sequence[int], before: int, after: int) -> bool:

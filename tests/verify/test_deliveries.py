@@ -10,17 +10,17 @@ from rmqha.verify.pop_times import PopTimes
 from rmqha.verify.services import DELAYED, Promise, ServicePromises
 
 
-@pytest.mark.parametrize("start", [101, 200])
-def test_once_when_somebody_took_over_between_two_copies_then_silent(start: int) -> None:
-    """The log ended behind the first one, or just before the second one."""
-    found = [Delivered(b"a", 200), Delivered(b"b", 150), Delivered(b"a", 100)]
+@pytest.mark.parametrize("start", [51, 101, 200])
+def test_once_when_somebody_took_over_since_a_message_was_sent_then_silent(start: int) -> None:
+    """The log ended behind its first record, behind its first copy, or just before the second."""
+    found = [Delivered(b"a", 200, 50), Delivered(b"b", 150, 150), Delivered(b"a", 100, 50)]
     assert check_once(found, [0, start]) == 2
 
 
-@pytest.mark.parametrize("start", [100, 201])
-def test_once_when_nobody_took_over_between_two_copies_then_broken(start: int) -> None:
-    """Both are of the reign that starts with the first one, or of the one before."""
-    found = [Delivered(b"a", 100), Delivered(b"a", 200)]
+@pytest.mark.parametrize("start", [50, 201])
+def test_once_when_nobody_took_over_since_a_message_was_sent_then_broken(start: int) -> None:
+    """All are of the reign that starts with its first record, or of the one before."""
+    found = [Delivered(b"a", 100, 50), Delivered(b"a", 200, 50)]
     with pytest.raises(InvariantBroken, match="delivered twice in one reign"):
         check_once(found, [0, start])
 
