@@ -11,6 +11,7 @@ import pytest
 
 from rmqha.sim.loop import SimLoop
 from rmqha.store import recovery
+from rmqha.store.aio import queue_files
 from rmqha.store.aio.mapped_files import MappedFiles
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.consume_queue import UNIT
@@ -334,3 +335,20 @@ async def test_kill_after_files_went_that_the_checkpoint_never_heard_of_leaves_a
     await again.open()
     assert (again.min_offset, again.max_offset) == (2 * again.file_size, end)
     await again.close()
+
+
+async def test_queue_when_its_files_expire_then_each_is_asked_for_its_last_unit_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To search one read a dozen pages of it, under the dispatcher's lock, of each queue."""
+    store = await filled(real_store(tmp_path, **SETTINGS))
+    queue = next(iter(store.queues.queues.values()))
+    before = len(queue.files.files)
+    searched: list[int] = []
+    monkeypatch.setattr(queue_files, "first_live", lambda *asked: searched.append(1) or 0)
+    assert await store.expiring.expire(is_asked=True) == GONE
+    assert 1 < len(queue.files.files) < before
+    assert searched == []
+    monkeypatch.undo()
+    assert bodies(store)[-1] == b"%032d" % (COUNT - 1)
+    await store.close()

@@ -107,6 +107,29 @@ def test_record_when_too_many_are_damaged_to_note_it_then_it_does_not_count_as_m
     asyncio.run(play())
 
 
+async def test_slave_when_a_mended_record_is_no_better_then_nobody_goes_on_mending_it(
+    tmp_path: Path,
+) -> None:
+    """A disk that gives back something else than was written to it would keep the loop busy."""
+    store = real_store(tmp_path, unchecked_tail_bytes=0)
+    await store.open()
+    results = [store.append(message(number)) for number in range(5)]
+    await store.flush_all()
+    file, within = store.commit_log.files.at(results[2].offset + 90)
+    file.buffer[within] ^= 0xFF
+    asked: list[int] = []
+
+    async def in_vain(offset: int) -> bool:
+        asked.append(offset)
+        assert len(asked) < 10
+        return True
+
+    store.mending.mender = in_vain
+    assert not await store.prove(0, results[-1].end)
+    assert asked == [results[2].offset]
+    await store.close()
+
+
 async def test_slave_when_too_many_records_are_damaged_then_the_loop_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

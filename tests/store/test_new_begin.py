@@ -62,6 +62,29 @@ async def test_file_that_a_broken_transfer_left_is_the_next_masters(tmp_path: Pa
     await again.close()
 
 
+async def test_log_when_it_begins_anew_while_its_begin_is_written_then_that_is_written_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is acknowledged next would lie behind a begin that recovery has never heard of."""
+    data = await masters_bytes(tmp_path / "master", 3, 2_000)
+    slave = slave_at(tmp_path / "slave")
+    await slave.open()
+    copy(slave, 3 * slave.file_size, data)
+    real = slave._checkpoint._write
+
+    async def write(confirm_offset: int, durable_end: int, indexed_end: int) -> None:
+        await real(confirm_offset, durable_end, indexed_end)
+        monkeypatch.undo()
+        slave._checkpoint.started_at(5 * slave.file_size)
+
+    monkeypatch.setattr(slave._checkpoint, "_write", write)
+    await slave._write_checkpoint()
+    assert slave._checkpoint.start_unsaved
+    await slave._write_checkpoint()
+    assert not slave._checkpoint.start_unsaved
+    await slave.close()
+
+
 @pytest.mark.parametrize("kept", [0, 1])
 @pytest.mark.parametrize("by", ["flush", "checkpoint"])
 async def test_process_that_ends_while_the_log_begins_anew_leaves_what_opens(

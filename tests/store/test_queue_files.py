@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rmqha.runtime.aio.disk import SystemDisk
@@ -25,6 +25,12 @@ STEPS = st.lists(
 @pytest.mark.costly
 @settings(max_examples=150, deadline=None)
 @given(steps=STEPS)
+@example(  # a file's last record is the first that is left
+    steps=[*[("put", 0)] * 5, ("log", 3), ("expire", 0)]
+)
+@example(  # a file ends with fillers, behind a record that is left
+    steps=[("skip", 0), ("put", 0), ("skip", 9), ("put", 0), ("log", 1), ("expire", 0)]
+)
 def test_first_live_unit_when_the_log_loses_its_ends_then_as_counted_one_by_one(
     steps: list[tuple[str, int]],
 ) -> None:
@@ -60,4 +66,5 @@ async def _play(folder: Path, steps: list[tuple[str, int]]) -> None:
             await queue.files.remove_left()
         live = [at for at, place in units.items() if place >= log_min]
         assert queue.min_offset(log_min) == min(live, default=queue.max_offset)
+        assert all(queue.unit(at).physical_offset == units[at] for at in live)
     queue.close()

@@ -345,16 +345,13 @@ class ConsumeQueues:
         The caller holds the upkeep lock. :meth:`remove_left` deletes them, and needs none.
         """
         gone: list[QueueFiles] = []
-        looked_into = 0
         async for key in self._in_turns():
             queue = self.queues.get(key)
             # The last one stays in any case.
             if queue is not None and len(queue.files.files) > 1:
                 if queue.expire(log_min):
                     gone.append(queue)
-                looked_into += 1
-                if looked_into % TURN_QUEUES == 0:
-                    await asyncio.sleep(0)
+                await asyncio.sleep(0)  # each look may wait for a page from the disk
         return gone
 
     async def remove_left(self, queues: list[QueueFiles]) -> None:
