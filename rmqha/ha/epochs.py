@@ -84,8 +84,8 @@ class EpochCache:
         """Add a newer epoch.
 
         Returns:
-            False, with nothing changed, when it is not newer or starts before the last one, or
-            starts at a negative offset.
+            False, with nothing changed, when it is not newer or starts before the last one, or is
+            negative or starts at a negative offset.
         """
         last = self.last
         if (

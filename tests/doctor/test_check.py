@@ -177,6 +177,7 @@ def test_check_when_brokers_name_one_name_server_only_then_the_other_one_is_told
     with RmqCluster(tmp_path / "other", controllers=1, namesrv=1, replicas=0) as other:
         server = other.name_servers[0].address
         servers = f"{cluster.namesrv_addr};{server}"
+        cluster.wait_in_sync()  # on a busy machine a slave may have left the set meanwhile
         code, rows = found("-a", cluster.controller_addr, "-n", servers, *QUICK)
     assert code == 1
     assert {key.split()[0] for key in rows} == {"broker-not-registered"}
