@@ -43,6 +43,7 @@ def order_conf(*topics: str) -> bytes:
     return fastjson.dumps({"table": dict.fromkeys(topics, "broker-a:4")})
 
 
+@pytest.mark.costly
 def test_topics_when_a_name_server_has_their_order_configuration_then_they_are_ordered(
     cluster: ReplicaCluster,
 ) -> None:
@@ -95,6 +96,7 @@ def test_topics_when_very_many_become_ordered_then_in_parts(cluster: ReplicaClus
     assert len(cluster.name_server.registered) >= told + 3
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("body", [b"[]", b"{", b'{"table":[1]}', b'{"table":"x"}', b"\xff"])
 def test_order_configuration_when_it_cannot_be_read_then_the_broker_stays_listed(
     cluster: ReplicaCluster, body: bytes

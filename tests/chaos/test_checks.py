@@ -169,6 +169,7 @@ async def test_services_when_nobody_answers_then_what_was_promised_is_missed(
     assert "an acknowledged delayed message never came" in services.broken[0]
 
 
+@pytest.mark.costly
 async def test_services_when_nobody_serves_them_then_each_of_them_is_named() -> None:
     """Everything was refused all along, so nothing was promised: that looked as if all was well."""
 

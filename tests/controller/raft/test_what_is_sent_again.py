@@ -56,6 +56,7 @@ def full_follower(cluster: Cluster) -> tuple[str, str]:
     return leader, follower
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("entries_max", [512, 64])
 def test_follower_when_it_has_no_space_then_it_is_sent_little_and_catches_up_when_it_has(
     entries_max: int,
@@ -93,6 +94,7 @@ def behind_a_snapshot(settings: RaftSettings, every: int, records: int) -> tuple
     return cluster, leader, follower
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("read_often", [False, True])
 def test_snapshot_when_answers_take_longer_than_heartbeats_then_it_is_not_sent_many_times(
     *, read_often: bool
@@ -117,6 +119,7 @@ def test_snapshot_when_answers_take_longer_than_heartbeats_then_it_is_not_sent_m
     assert size <= found["chunk bytes"] < 1.5 * size
 
 
+@pytest.mark.costly
 def test_snapshot_when_the_log_grows_meanwhile_then_it_arrives() -> None:
     """Each newer snapshot had it begin anew, for as long as the group was busy."""
     settings = RaftSettings(snapshot_chunk_bytes=CHUNK_BYTES, trailing_entries=75)
@@ -134,6 +137,7 @@ def test_snapshot_when_the_log_grows_meanwhile_then_it_arrives() -> None:
     cluster.run_until(lambda: cluster.cores[leader].node.snapshot.last_index > before, TEN_S)
 
 
+@pytest.mark.costly
 def test_snapshot_when_the_follower_has_no_space_for_it_then_it_is_seldom_sent() -> None:
     """It was sent whole with every heartbeat, and refused."""
     settings = RaftSettings(snapshot_chunk_bytes=20_000, trailing_entries=10)
