@@ -9,7 +9,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -35,12 +35,11 @@ class GroupLife:
         self, topic: str, ask: Ask, dice: random.Random, counts: Counter[str], look: Look,
         end: Callable[[], int], now_s: Callable[[], float],
     ) -> None:  # fmt: skip
-        self.offsets = GroupOffsets(GROUP, topic, look, counts)
+        self.offsets = GroupOffsets(GROUP, topic, look, counts, is_sure=self._is_sure, now_s=now_s)
         self._topic = topic
         self._ask = ask
         self._dice = dice
         self._end = end
-        self._now_s = now_s
         self._late: list[Callable[[], bool]] = []
 
     async def run(self, is_over: Callable[[], bool]) -> None:
@@ -71,21 +70,12 @@ class GroupLife:
         answer, may_arrive = await self._ask(command)
         if answer is None and may_arrive():
             self._late.append(may_arrive)
-        self.offsets.answered(
-            QUEUE, number, self._now_s(),
-            is_done=answer is not None and answer.code == ResponseCode.SUCCESS,
-            is_sure=self._is_sure(),
-        )  # fmt: skip
+        self.offsets.answered(QUEUE, number, answer)
 
     def _is_sure(self) -> bool:
         """Whether no commit is on its way that was given up."""
         self._late = [one for one in self._late if one()]
         return not self._late
-
-    def calm(self, since_s: float, processes: Iterable[Process]) -> None:
-        """Nothing has disturbed these processes since then: they have what was committed before."""
-        if self._is_sure():
-            self.offsets.calm(self._now_s(), since_s, processes)
 
     def begins(self, process: Process, replica: BrokerReplica) -> None:
         """A master has taken up its role: look at its offsets.
@@ -93,4 +83,4 @@ class GroupLife:
         Raises:
             InvariantBroken: see ``verify/offsets.py``.
         """
-        self.offsets.begins(process, replica, is_known=self._is_sure())
+        self.offsets.begins(process, replica)

@@ -460,7 +460,7 @@ class ReplicaCluster(SimCluster):
         """
         self.calm.look()
         for life in self._committing:
-            life.calm(self.calm.since_s, map(self._process_of, self.replicas))
+            life.offsets.calm(self.calm.since_s, map(self._process_of, self.replicas))
         seen = [
             snapshot(host, one)
             for host, one in sorted(self.replicas.items())
@@ -533,7 +533,7 @@ class ReplicaCluster(SimCluster):
         """
         (master,) = self.master_hosts()
         stored = (
-            (one.topic, one.body) for one in records_of(snapshot(master, self.replicas[master]))
+            (one.topic, one.body) for one in records_in_log(snapshot(master, self.replicas[master]))
         )
         self.counts["messages counted"] += self.attempts.check(stored)
 
@@ -571,7 +571,7 @@ class ReplicaCluster(SimCluster):
                 yield one
 
 
-def records_of(log: LogSnapshot) -> Iterator[Record]:
+def records_in_log(log: LogSnapshot) -> Iterator[Record]:
     """All records of a log."""
     content = memoryview(log.read(log.min_offset, log.max_offset - log.min_offset))
     at = 0

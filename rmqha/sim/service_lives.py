@@ -23,15 +23,14 @@ from rmqha.sim.service_reads import (
     ORDERED,
     POP_GROUP,
     POPPED,
+    PRODUCERS,
+    SERVED,
     Popped,
     check_sent,
     popped,
     properties_of,
+    records_of,
 )
-from rmqha.sim.service_reads import PRODUCERS as PRODUCERS  # others take these from here
-from rmqha.sim.service_reads import SERVED as SERVED
-from rmqha.sim.service_reads import first_stored as first_stored
-from rmqha.sim.service_reads import records_of as records_of
 from rmqha.verify.pop_times import PopTimes
 from rmqha.verify.services import (
     COMMITTED,

@@ -10,7 +10,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -54,8 +54,7 @@ class TopicLife:
         self.name = name
         self.topic, self.group = NameLife(), NameLife()
         self.contents = TopicContents()
-        self.offsets = GroupOffsets(name, name, look, counts)
-        self._now_s = now_s
+        self.offsets = GroupOffsets(name, name, look, counts, is_sure=self._is_sure, now_s=now_s)
         self.counts = counts
         self._ask = ask
         self._dice = dice
@@ -193,11 +192,7 @@ class TopicLife:
         number = self.offsets.sent(one.queue_id, offset)
         answer = await self._sent("commit", NO_STATE, command)
         self.counts["offset committed"] += 1
-        self.offsets.answered(
-            one.queue_id, number, self._now_s(),
-            is_done=answer is not None and answer.code == ResponseCode.SUCCESS,
-            is_sure=self._is_sure(),
-        )  # fmt: skip
+        self.offsets.answered(one.queue_id, number, answer)
 
     def _is_sure(self) -> bool:
         """Whether nothing that is still on its way can change what the group has committed."""
@@ -208,11 +203,6 @@ class TopicLife:
 
     # -- the look ------------------------------------------------------------------------------------
 
-    def calm(self, since_s: float, processes: Iterable[Process]) -> None:
-        """Nothing has disturbed these processes since then: they have what was committed before."""
-        if self._is_sure():
-            self.offsets.calm(self._now_s(), since_s, processes)
-
     def begins(self, process: Process, replica: BrokerReplica) -> None:
         """A master has taken up its role: look at its offsets.
 
@@ -220,7 +210,7 @@ class TopicLife:
             InvariantBroken: see ``verify/offsets.py``.
         """
         is_whole = replica.store.dispatched_offset >= replica.store.max_offset
-        self.offsets.begins(process, replica, is_known=is_whole and self._is_sure())
+        self.offsets.begins(process, replica, is_whole=is_whole)
 
     def check(self, master: str, replica: BrokerReplica) -> None:
         """A master has taken up its role, or all is at its end: look at the rest.

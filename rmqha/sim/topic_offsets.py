@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from rmqha.broker.aio.replica import BrokerReplica
+from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.command import RemotingCommand
 from rmqha.verify.offsets import OffsetHistory, Process
 
 COPIED_S = 1.0
@@ -34,12 +36,19 @@ class GroupOffsets:
     Args:
         look: at the master to whom requests go.
         counts: what was looked at, for coverage.
+        is_sure: whether nothing that is still on its way can change what was committed.
+        now_s: the loop's time.
     """
 
-    def __init__(self, group: str, topic: str, look: Look, counts: Counter[str]) -> None:
+    def __init__(
+        self, group: str, topic: str, look: Look, counts: Counter[str], *,
+        is_sure: Callable[[], bool], now_s: Callable[[], float],
+    ) -> None:  # fmt: skip
         self._group, self._topic = group, topic
         self._look = look
         self._counts = counts
+        self._is_sure = is_sure
+        self._now_s = now_s
         self._queues: dict[int, OffsetHistory] = {}
         # Of each queue: what was acknowledged in this reign, and when.
         self._acked: dict[int, list[tuple[int, float]]] = {}
@@ -54,17 +63,14 @@ class GroupOffsets:
         self._asked = self._look()
         return self._queues.setdefault(queue_id, OffsetHistory()).sent(offset)
 
-    def answered(
-        self, queue_id: int, number: int, now_s: float, *, is_done: bool, is_sure: bool
-    ) -> None:
+    def answered(self, queue_id: int, number: int, answer: RemotingCommand | None) -> None:
         """Its answer is here, or was given up.
-
-        Args:
-            is_sure: no commit of before can still arrive.
 
         Raises:
             InvariantBroken: the master that has taken it does not have it.
         """
+        is_done = answer is not None and answer.code == ResponseCode.SUCCESS
+        is_sure, now_s = self._is_sure(), self._now_s()
         history = self._queues.get(queue_id)
         if history is None or number >= len(history.values):
             return
@@ -82,10 +88,10 @@ class GroupOffsets:
         if history.check_reign(seen.reign, found):
             self._counts["offset found at its master"] += 1
 
-    def calm(self, now_s: float, since_s: float, processes: Iterable[Process]) -> None:
-        """Nothing has disturbed the set for some time: what was committed before is copied."""
-        everybody = list(processes)
-        if now_s - since_s < COPIED_S:
+    def calm(self, since_s: float, processes: Iterable[Process]) -> None:
+        """Nothing has disturbed the set since then: what was committed before is copied."""
+        everybody, now_s = list(processes), self._now_s()
+        if not self._is_sure() or now_s - since_s < COPIED_S:
             return
         for queue_id, acked in self._acked.items():
             while len(acked) > 1 and now_s - acked[1][1] >= COPIED_S:
@@ -93,15 +99,16 @@ class GroupOffsets:
             if acked and now_s - acked[0][1] >= COPIED_S:
                 self._queues[queue_id].told(acked[0][0], everybody)
 
-    def begins(self, process: Process, replica: BrokerReplica, *, is_known: bool) -> None:
+    def begins(self, process: Process, replica: BrokerReplica, *, is_whole: bool = True) -> None:
         """A master has taken up its role.
 
         Args:
-            is_known: no change is on its way, and its queues have all of its log.
+            is_whole: its queues have all of its log that matters here.
 
         Raises:
             InvariantBroken: it has lost what it was told.
         """
+        is_known = is_whole and self._is_sure()
         for queue_id, history in self._queues.items():
             self._acked.pop(queue_id, None)
             if not is_known:

@@ -25,13 +25,11 @@ from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.ports import Clock, Network
 from rmqha.sim.service_lives import (
     LEVELS,
-    PRODUCERS,
-    SERVED,
     TIMER_PRECISION_MS,
     Process,
     ServiceLives,
-    records_of,
 )
+from rmqha.sim.service_reads import PRODUCERS, SERVED, records_of
 from rmqha.sim.service_swarm import SERVED as EVERY_SERVICE
 from rmqha.testing.settings import BROKER_NAME
 
