@@ -22,7 +22,7 @@ CONTROLLER_KINDS = (
 """Of the faults for controllers those that concern brokers too."""
 AFTERWARDS_MS = 500
 QUIET_MS = 1500
-COPIED_MS_MAX, COPIED_STEP_MS = 10_000, 250
+COPIED_MS_MAX, COPIED_STEP_MS = 1_000, 250
 """Slaves have copied then what groups have committed. One that could not reach its master asks again
 after a period of 3 s, and its questions may have waited for connections as long before."""
 STALLS_MS = 700, 1_500, 4_000

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from rmqha.base.errors import RequestTimeout
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.deferred.delay_offsets import DelayOffsets
 from rmqha.broker.deferred.delays import SCHEDULE_TOPIC
 from rmqha.broker.deferred.timers import TimerMark
 from rmqha.broker.groups.aio.offset_file import OffsetFile
 from rmqha.ha.events import Role
+from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.command import RemotingCommand
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 from tests.broker.test_pop_in_simulator import pop
 from tests.broker.test_producer_services import bodies, send, stored
@@ -159,3 +163,55 @@ def test_positions_when_the_log_loses_its_tail_then_they_end_where_it_does(
     assert offset_of(slave.offsets) == 1
     (written,) = [one for path, one in files.items() if path.endswith("/consumerOffset.json")]
     assert json.loads(written.content)["offsetTable"][f"{SCHEDULE_TOPIC}@{GROUP}"] == {"1": 1}
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(
+    "lost", [RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_BROKER_RUNTIME_INFO]
+)
+def test_positions_when_an_answer_is_lost_then_they_are_still_less_than_a_second_behind(
+    lost: RequestCode,
+) -> None:
+    """With the default period: a slave that sat one out would be elected with positions of before."""
+    with ReplicaCluster(seed=22, replicas=2) as cluster:
+        cluster.boot_all()
+        cluster.until(cluster.in_sync, "SyncStateSet of two")
+        (slave,), master = slaves(cluster), master_of(cluster)
+        cluster.run_for(3_000)
+        failures = lose_answers(slave, lost, 1)
+        assert master.offsets.table.commit(GROUP, TOPIC, 0, 7, 0)
+        cluster.until(lambda: failures, "a lost answer")
+        cluster.until(
+            lambda: slave.offsets.table.query(GROUP, TOPIC, 0) == 7, "the position", limit_ms=1_000
+        )
+
+
+@pytest.mark.costly
+def test_positions_when_a_master_answers_nothing_then_it_is_asked_less_and_less_often() -> None:
+    """A master that is in trouble is not helped by more questions."""
+    with ReplicaCluster(seed=22, replicas=2) as cluster:
+        cluster.boot_all()
+        cluster.until(cluster.in_sync, "SyncStateSet of two")
+        (slave,) = slaves(cluster)
+        cluster.run_for(3_000)
+        failures = lose_answers(slave, RequestCode.GET_BROKER_RUNTIME_INFO, 1_000)
+        cluster.run_for(3_000)
+        assert len(failures) == 4  # at once, then after 300, 600 and 1,200 ms
+        cluster.run_for(30_000)
+        assert len(failures) in range(12, 16)  # every 3 s since, and what a question takes
+
+
+def lose_answers(slave: BrokerReplica, code: RequestCode, count: int) -> list[int]:
+    """The next answers to this request never come to the slave; the result counts them."""
+    client, lost = slave._copies.questions._client, []
+    invoke = client.invoke
+
+    async def losing(address: str, command: RemotingCommand, *given: Any, **named: Any) -> Any:
+        answer = await invoke(address, command, *given, **named)
+        if command.code == code and len(lost) < count:
+            lost.append(code)
+            raise RequestTimeout("lost")
+        return answer
+
+    client.invoke = losing  # type: ignore[method-assign]
+    return lost

@@ -71,7 +71,7 @@ class Positions(Struct, frozen=True):
 
     Attributes:
         consumers: the answers to 43, as they came: a million offsets as objects would be walked by
-            the garbage collector.
+            the garbage collector; empty when none came.
         since: where the next look goes on; None with a master that tells everything each time.
         delays, timers: the answers to 45 and 60; None where there was none.
         log_end: bytes of the master's log at a later moment; the records of everything that the
@@ -118,6 +118,7 @@ class PositionSync:
         # Which process was asked last, and what it counted then.
         self._since = SINCE_EVER
         self._java = ""  # who was asked last, and tells everything each time
+        self._failed_ms = 0  # the last pause, after a look that brought no offsets
 
     async def run(self) -> None:
         """Look for ever."""
@@ -126,8 +127,16 @@ class PositionSync:
             found = None if master is None else await self._ask_all(master)
             if master is not None and found is not None and await self._reached(master, found):
                 await self._take(master, found)
-            quick = found is not None and found.since is not None
-            await self._pause(master, 0 if quick else self._period_ms)
+            await self._pause(master, self._pause_ms(master, found))
+
+    def _pause_ms(self, master: str | None, found: Positions | None) -> int:
+        """Until the next look, where the master stays the same."""
+        if master is not None and (found is None or not found.consumers):
+            # One lost answer costs a short pause; a master that is in trouble is not pressed.
+            self._failed_ms = min(2 * self._failed_ms or QUICK_MS, self._period_ms)
+            return self._failed_ms
+        self._failed_ms = 0
+        return 0 if found is not None and found.since is not None else self._period_ms
 
     async def _pause(self, master: str | None, period_ms: int) -> None:
         """Wait; another master is asked soon."""
@@ -182,15 +191,27 @@ class PositionSync:
         return False
 
     async def _take(self, master: str, found: Positions) -> None:
-        services, table = self._services, self._offsets.table
+        services = self._services
+        is_first = bool(found.consumers) and await self._merge(master, found)
+        if self._questions.master != master:
+            return
+        if found.delays is not None:
+            services.delay_offsets.copy(found.delays)
+        if found.timers is not None:
+            services.timer_mark.mark = found.timers
+        if is_first:
+            await self._save()
+
+    async def _merge(self, master: str, found: Positions) -> bool:
+        """Take consumers' offsets; True when this master has told everything."""
         is_first = self._since == SINCE_EVER if found.since else self._java != master
         self._since, self._java, changed = SINCE_EVER, "" if found.since else master, 0
+        table, ended = self._offsets.table, (self._ended.ended_topics, self._ended.ended_groups)
         try:
             for members in chain.from_iterable(map(table_slices, found.consumers)):
                 # Elected meanwhile, it is told by consumers themselves, and later than by this.
                 if self._questions.master != master:
-                    return
-                ended = self._ended.ended_topics, self._ended.ended_groups
+                    return is_first
                 changed += table.merge(members, *ended)
                 await asyncio.sleep(0)
             self._since = found.since or SINCE_EVER
@@ -200,14 +221,7 @@ class PositionSync:
         finally:
             if changed:
                 self._offsets.changed()
-        if self._questions.master != master:
-            return
-        if found.delays is not None:
-            services.delay_offsets.copy(found.delays)
-        if found.timers is not None:
-            services.timer_mark.mark = found.timers
-        if is_first:
-            await self._save()
+        return is_first
 
     async def _save(self) -> None:
         """What the files hold may be of a tail that this log has lost since."""
