@@ -62,10 +62,10 @@ newest = {"end": 0, "arrived": 0, "told": 0}
 """Moments of which it is not known yet to which put they belong."""
 
 
-def append(method: Any, store: Any, message: Any) -> Any:
+def append(method: Any, store: Any, message: Any, **named: Any) -> Any:
     """A put begins."""
     begun_ns = time.perf_counter_ns()
-    result = method(store, message)
+    result = method(store, message, **named)
     note(result.end, "begun", begun_ns)
     note(result.end, "appended")
     return result

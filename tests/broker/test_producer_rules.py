@@ -430,6 +430,35 @@ def test_transaction_when_renewed_then_an_end_of_either_ends_both() -> None:
         assert table.to_ask(NOW, table.half_next, 9) == []
 
 
+def test_end_when_it_was_read_before_its_half_message_then_who_goes_on_reads_it_again() -> None:
+    """By what was kept the half message has not been read, and its end would be passed over."""
+    table = OpenTransactions(0, 0, open_max=9)
+    table.half(Open(0, 0, 0, 0))
+    table.op(0, [1])
+    table.op(1, [0])
+    assert table.kept() == (1, 0)
+    table.half(Open(1, 100, 0, 1))
+    assert table.kept() == (2, 2)
+
+
+def test_transaction_when_renewed_twice_before_a_failover_then_one_end_ends_all() -> None:
+    """A master that died between a renewed half message and the end of the one before leaves both open;
+    each was committed, so consumers got the message twice."""
+    table = OpenTransactions(0, 0, open_max=9)
+    table.half(Open(0, 0, 0, 0))
+    table.half(Open(1, 100, 0, first=0))
+    table.half(Open(2, 200, 0, first=0))
+    for named in (0, 1, 2):
+        assert sorted(table.to_end(named, 0)) == [0, 1, 2]
+    # The end of one that was renewed tells of no other.
+    table.op(0, [2])
+    assert sorted(table.to_end(0, 0)) == [0, 1]
+    table.op(1, [1])
+    assert table.to_end(0, 0) == [0]
+    table.op(2, [0])
+    assert table.to_end(0, 0) == []
+
+
 @pytest.mark.costly
 def test_ended_transactions_behind_an_open_one_take_no_memory() -> None:
     """One half message that stays open for an hour held 18 million entries, 2.3 GB."""

@@ -308,3 +308,12 @@ def test_mark_when_it_is_made_in_the_middle_of_reading_again_then_a_restart_read
     mark = table.mark(103)
     assert mark.first <= 4
     assert come_after(mark, dues_ms, 500, most=4) == set(range(4, 10))
+
+
+def test_recall_when_the_timer_has_another_time_then_it_is_not_its() -> None:
+    """A message that was sent once more, for later, keeps its key."""
+    table = TimerTable(10, TimerMark(), 0)
+    table.add(Due(WALL_MS, 0, 0), recalls="T+U")
+    assert table.is_recalled("T+U", WALL_MS)
+    assert not table.is_recalled("T+U", WALL_MS + 1_000)
+    assert not table.is_recalled("T+V", WALL_MS)

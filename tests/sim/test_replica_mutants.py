@@ -92,10 +92,10 @@ def every_seventh_message_is_stored_twice(patch: pytest.MonkeyPatch) -> None:
     """Its answer tells of the first copy."""
     append, count = MessageStore.append, itertools.count(1)
 
-    def twice(self: MessageStore, message: Message) -> AppendResult:
-        result = append(self, message)
+    def twice(self: MessageStore, message: Message, *, own: bool = False) -> AppendResult:
+        result = append(self, message, own=own)
         if message.topic == TOPIC and next(count) % 7 == 0:
-            append(self, message)
+            append(self, message, own=own)
         return result
 
     patch.setattr(MessageStore, "append", twice)

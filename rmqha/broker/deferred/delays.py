@@ -206,6 +206,18 @@ def timer_key(record: Record) -> str | None:
     return delete_key(found[0], key.decode("utf-8", "replace"))
 
 
+def recalled_key(record: Record) -> str:
+    """Which stored timer this one takes back; empty for none.
+
+    Who may write to one topic takes back timers of that topic only.
+    """
+    found, key = real_place(record.properties), props.find(record.properties, DELETE_KEY)
+    if found is None or key is None:
+        return ""
+    text = key.decode("utf-8", "replace")
+    return text if text.startswith(delete_key(found[0], "")) else ""
+
+
 def delete_key(topic: str, unique_key: str) -> str:
     """What a recall says of the message that it recalls."""
     return f"{topic}+{unique_key}"

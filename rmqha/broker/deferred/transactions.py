@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.deferred.delays import real_place
+from rmqha.broker.deferred.offset_set import OffsetSet
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import (
     INT64_MAX,
@@ -46,6 +47,11 @@ _IMMUNITY = b"CHECK_IMMUNITY_TIME_IN_SECONDS"
 _PREPARED_OFFSET = b"TRAN_PREPARED_QUEUE_OFFSET"
 _OP_TAG = b"d"
 
+BROKERS_OWN = (_PREPARED_OFFSET, _CHECK_TIMES)
+"""Properties by which a broker knows that a half message renews another one. Consumers find them in what
+was committed, as Java's do; a copy of it that begins a transaction must not end somebody else's.
+"""
+
 RENEWAL_BYTES = 128
 """What :func:`renewed_half` adds to the properties, and CRCs of them, at most."""
 
@@ -67,11 +73,15 @@ def half_message(message: Message, named: Mapping[bytes, bytes]) -> Message | Re
     Args:
         named: its properties by name.
     """
+    properties = message.properties
+    for name in BROKERS_OWN:
+        if name in named:
+            properties = props.drop(properties, name)
     key = named.get(b"UNIQ_KEY")
     pairs = {} if key is None else {b"__transactionId__": key}
     pairs[b"REAL_TOPIC"] = message.topic.encode()
     pairs[b"REAL_QID"] = b"%d" % message.queue_id
-    properties = props.put_all(message.properties, pairs)
+    properties = props.put_all(properties, pairs)
     if len(properties) > PROPERTIES_MAX - RENEWAL_BYTES:
         most = PROPERTIES_MAX - RENEWAL_BYTES
         return Refusal(
@@ -236,8 +246,11 @@ class OpenTransactions:
         self._max = open_max
         # In the order of their offsets.
         self._open: OrderedDict[int, Open] = OrderedDict()
-        self._renewed: dict[int, int] = {}
-        self._ended: set[int] = set()
+        # By where the first one stood: those that renew it. More than one after a failover that left
+        # a renewed half message and not the end of the one before.
+        self._renewed: dict[int, tuple[int, ...]] = {}
+        # Those not read yet; while there are too many open ones they may be all that was sent since.
+        self._ended = OffsetSet()
         self._answered: set[int] = set()
         # Blocks of op messages: where one begins, and the last half message that it ends.
         self._ops: deque[tuple[int, int]] = deque()
@@ -280,30 +293,36 @@ class OpenTransactions:
 
     def _drop(self, offset: int) -> None:
         one = self._open.pop(offset, None)
-        if one is not None and self._renewed.get(one.first) == offset:
+        if one is None or one.first == offset:
+            return
+        left = tuple(other for other in self._renewed[one.first] if other != offset)
+        if left:
+            self._renewed[one.first] = left
+        else:
             del self._renewed[one.first]
 
     def half(self, found: Open) -> None:
         """Take the half message at ``half_next``."""
         self.half_next = found.queue_offset + 1
         if found.queue_offset in self._ended:
-            self._ended.discard(found.queue_offset)
+            self._ended.forget_before(self.half_next)
             return
         self._open[found.queue_offset] = found
         if found.first != found.queue_offset:
-            self._renewed[found.first] = found.queue_offset
+            others = self._renewed.get(found.first, ())
+            self._renewed[found.first] = (*others, found.queue_offset)
 
     def skip_halves(self, queue_offset: int) -> None:
         """Nothing can be read before ``queue_offset``."""
         self.half_next = queue_offset
-        self._ended = {offset for offset in self._ended if offset >= queue_offset}
+        self._ended.forget_before(queue_offset)
 
     def skip_ops(self, queue_offset: int) -> None:
         """Nothing can be read before ``queue_offset``."""
         self.op_next = queue_offset
 
     def to_end(self, queue_offset: int, first: int) -> list[int]:
-        """What an end of this half message ends: itself, and what renews it.
+        """What an end of this half message ends: itself, and all that renew it.
 
         Args:
             first: where it stood before it was renewed.
@@ -311,8 +330,10 @@ class OpenTransactions:
         Returns:
             Offsets for an op message; empty when it has ended already.
         """
-        found = []
-        for offset in dict.fromkeys((queue_offset, first, self._renewed.get(first, first))):
+        found, renewed = [], self._renewed.get(first, ())
+        # One that says that it renews another, and is not known to, ends itself only.
+        same = (first, *renewed) if queue_offset in (first, *renewed) else ()
+        for offset in dict.fromkeys((queue_offset, *same)):
             unread = offset >= self.half_next and offset not in self._ended
             if (offset in self._open or unread) and offset not in self._answered:
                 found.append(offset)

@@ -133,8 +133,12 @@ class CommitLog:
 
     # -- a master's writes
 
-    def append(self, message: Message, queue_offset: int) -> AppendResult:
+    def append(self, message: Message, queue_offset: int, *, own: bool = False) -> AppendResult:
         """Write one record.
+
+        Args:
+            own: the broker moves it on, and has acknowledged it: whatever the limit is today, it fits
+                where a file has room for it.
 
         Raises:
             MessageIllegal: it fits no file, or no field; nothing was written.
@@ -142,13 +146,16 @@ class CommitLog:
             LocalProtocolError: a cut is under way.
         """
         size = encoded_size(message, property_crc=self._property_crc)
-        # The broker's own records have the room that a message's head and properties have besides.
-        long = len(message.body) > self._body_max and message.topic != METADATA_TOPIC
-        if self._cutting or long or size > self._size_max:
+        if self._cutting or (not own and self._is_long(message, size)):
             self._refuse(len(message.body))
         if self.max_offset + size > self._room_end:
             self._roll(size)
         return self._write(message, size, queue_offset)
+
+    def _is_long(self, message: Message, size: int) -> bool:
+        # The broker's own tables have the room that a message's head and properties have besides.
+        long = len(message.body) > self._body_max and message.topic != METADATA_TOPIC
+        return long or size > self._size_max
 
     def append_plains(
         self, messages: Sequence[Plain], next_offsets: dict[tuple[bytes, int], int],

@@ -18,7 +18,7 @@ from rmqha.store.aio.consume_queues import ConsumeQueues, Key
 from rmqha.store.aio.metadata_reader import MetadataRecord, metadata_record
 from rmqha.store.aio.room import Room
 from rmqha.store.metadata_records import METADATA_KEY
-from rmqha.store.record import BLANK_SIZE, HEADROOM, MAGIC_V1, MAGIC_V2, MIN_SIZE, Head
+from rmqha.store.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, MIN_SIZE, Head
 from rmqha.store.settings import StoreSettings
 
 _PREFIX = struct.Struct(">iI")
@@ -80,7 +80,6 @@ class Dispatcher:
         self.lacks_space = False
         self._queues = queues
         self._batch = settings.dispatch_batch_max
-        self._size_max = settings.max_message_size + HEADROOM
         self._ahead = ReadAhead(cold, log)
         self._limit = limit
         self._on_failed = on_failed
@@ -279,7 +278,9 @@ class Dispatcher:
             if written < BLANK_SIZE:
                 return limit + 1
             size, magic = _PREFIX.unpack_from(buffer, within)
-            if magic in (MAGIC_V1, MAGIC_V2) and max(MIN_SIZE, written) <= size <= self._size_max:
+            # A master may take longer messages than this broker does.
+            size_max = self._log.file_size - within - BLANK_SIZE
+            if magic in (MAGIC_V1, MAGIC_V2) and max(MIN_SIZE, written) <= size <= size_max:
                 return limit + 1
         raise StoreDamaged(
             f"commit log at offset {head.offset}, below the confirmed {limit}: {head.reason}"

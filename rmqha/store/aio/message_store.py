@@ -232,8 +232,11 @@ class MessageStore:
 
     # -- writing
 
-    def append(self, message: Message) -> AppendResult:
+    def append(self, message: Message, *, own: bool = False) -> AppendResult:
         """Write one message to the page cache; it counts as stored after ``flush(result.end)``.
+
+        Args:
+            own: see ``CommitLog.append``.
 
         Raises:
             MessageIllegal: the format or the settings cannot hold it; nothing was written.
@@ -245,7 +248,7 @@ class MessageStore:
         key = (topic_key(message.topic), message.queue_id)
         table = self.queues.next_offsets
         if message.sys_flag & TRANSACTION_MASK in (0x4, 0xC):
-            result = self.commit_log.append(message, 0)
+            result = self.commit_log.append(message, 0, own=own)
         else:
             base = table[key]
             count = 1
@@ -253,7 +256,7 @@ class MessageStore:
                 count = batches.inner_count(message)
                 if message.sys_flag & INNER_BATCH:
                     message = batches.with_inner_base(message, base)
-            result = self.commit_log.append(message, base)
+            result = self.commit_log.append(message, base, own=own)
             table[key] = base + count
             if message.topic == METADATA_TOPIC:
                 self.queues.end_numbers(message.properties)

@@ -17,6 +17,7 @@ from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.store.aio.commit_log import AppendResult
 from rmqha.store.aio.room import Stretch
+from rmqha.store.metadata_records import METADATA_TOPIC
 from rmqha.store.record import Message
 
 T = TypeVar("T")
@@ -52,11 +53,15 @@ class Writer:
     def append(self, message: Message) -> AppendResult:
         """Write one message; it is safe when :meth:`settle` says so.
 
+        What is in the log already may be larger than ``maxMessageSize`` is now, or is here; a change of
+        tables may not.
+
         Raises:
             MessageIllegal: the store cannot hold it.
             DiskFailed: the store has stopped.
         """
-        result = self._broker.store.append(message)
+        own = message.topic != METADATA_TOPIC
+        result = self._broker.store.append(message, own=own)
         if self._broker.ha is not None:
             self._broker.ha.appended()
         return result

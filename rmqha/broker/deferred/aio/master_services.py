@@ -121,6 +121,7 @@ class MasterServices:
         if self._running:
             return
         self._running = True
+        self.transactions.begin()
         self._tasks.start(self._delivery.run(), name="delayed messages")
         self._tasks.start(self.transactions.run(), name="transactions")
         if self.rules.timers:

@@ -16,6 +16,7 @@ from rmqha.broker.deferred.delays import (
     TIMER_QUEUE,
     TIMER_TOPIC,
     due_message,
+    recalled_key,
     timer_key,
     timer_out_ms,
 )
@@ -184,9 +185,8 @@ class TimerService:
             self._skipped(record.physical_offset, "it does not say when it is due")
             self._table.skip(at + 1)
             return
-        recalls = props.find(record.properties, DELETE_KEY) or b""
         self._broker.statistics.timers_in += 1
-        self._table.add(Due(out_ms, at, record.physical_offset), recalls.decode("utf-8", "replace"))
+        self._table.add(Due(out_ms, at, record.physical_offset), recalled_key(record))
 
     def _deliver(self, stretch: Stretch) -> tuple[int, bool]:
         """Deliver what was taken; where the last record ends, 0 for none, and whether there is more."""

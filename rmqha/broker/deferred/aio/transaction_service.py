@@ -16,6 +16,7 @@ from rmqha.broker.deferred.aio.deliveries import Deliveries
 from rmqha.broker.deferred.delays import DelayRules, place, real_place
 from rmqha.broker.deferred.transactions import (
     COMMIT,
+    EXPIRED_TOPIC,
     GROUP,
     HALF_TOPIC,
     OP_TOPIC,
@@ -34,6 +35,7 @@ from rmqha.broker.deferred.transactions import (
     renewed_half,
 )
 from rmqha.broker.groups.aio.ports import Broker
+from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
@@ -47,6 +49,9 @@ from rmqha.store.record import Message, Record, encode_into, encoded_size, pack_
 
 LOOK_MS = 100
 READABLE_MS = 5
+KNOWN_MS = 5_000
+"""Who ends a transaction waits for so long for the master to know them. Clients wait for 3 seconds, or
+for no answer at all; one that is refused is asked."""
 ASK_MAX = RECORDS_A_TURN // 2
 """Half messages that are asked about before other work gets its turn: each takes two records."""
 OP_BYTES = 512
@@ -60,6 +65,8 @@ class TransactionService:
 
     Attributes:
         open: what this broker knows of them while it reigns.
+        is_known: that is all that there was when the reign began. Before, one that has ended may
+            seem open, and what renews one may be unknown: to commit it would deliver it twice.
     """
 
     def __init__(
@@ -82,6 +89,7 @@ class TransactionService:
         self._to_tell: list[tuple[Message, AppendResult]] = []
         self._walk = RecordWalk(broker.store)
         self.open = OpenTransactions(0, 0, self._open_max)
+        self.is_known = False
 
     # These may change while the broker runs (live_config.LIVE).
 
@@ -138,6 +146,14 @@ class TransactionService:
             return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
         return self._op(ends)
 
+    async def becomes_known(self) -> bool:
+        """Wait until :attr:`is_known`; False if that takes long, or the reign is over."""
+        clock = self._broker.clock
+        until_ms = clock.now_ms() + KNOWN_MS
+        while not self.is_known and self._writer.is_open and clock.now_ms() < until_ms:
+            await clock.sleep(READABLE_MS)
+        return self.is_known
+
     def _op(self, half_offsets: list[int]) -> int:
         """Write that half messages have ended; where the record ends."""
         wall_ms = self._broker.clock.wall_ms()
@@ -148,28 +164,35 @@ class TransactionService:
 
     # -- the service -------------------------------------------------------------------------------
 
+    def begin(self) -> None:
+        """A reign begins, and soon runs this service."""
+        offsets = self._broker.offsets.table
+        self.is_known = False
+        self.open = OpenTransactions(
+            offsets.query(GROUP, HALF_TOPIC, QUEUE) or 0,
+            offsets.query(GROUP, OP_TOPIC, QUEUE) or 0,
+            self._open_max,
+        )
+        self._check_ms = self._broker.clock.now_ms() + self._interval_ms
+        self._round_to = None
+        self._to_tell, self._walk = [], RecordWalk(self._broker.store)
+
     async def run(self) -> None:
         """Read both topics and ask, until cancelled.
 
         Raises:
             DiskFailed: the store has stopped.
         """
-        clock, offsets = self._broker.clock, self._broker.offsets.table
-        self.open = OpenTransactions(
-            offsets.query(GROUP, HALF_TOPIC, QUEUE) or 0,
-            offsets.query(GROUP, OP_TOPIC, QUEUE) or 0,
-            self._open_max,
-        )
-        self._check_ms = clock.now_ms() + self._interval_ms
-        self._round_to = None
-        self._to_tell, self._walk = [], RecordWalk(self._broker.store)
+        clock, store = self._broker.clock, self._broker.store
         while True:
             more = await self._walk.turns(self._read)
+            # A role is complete only once the queues have all that the log has.
+            self.is_known = self.is_known or not more
             if not more and clock.now_ms() >= self._check_ms:
                 end, more = await self._writer.batches(self._ask)
                 while end and not await self._writer.settle(end):
                     await clock.sleep(LOOK_MS)
-                while self._broker.store.dispatched_offset < end:
+                while store.dispatched_offset < end:
                     await clock.sleep(READABLE_MS)
                 self._tell_all()
                 if not more:
@@ -247,7 +270,8 @@ class TransactionService:
     def _opened(self, at: int, half: Record) -> Open:
         ask_ms = half.store_timestamp
         if not check_times(half.properties):
-            ask_ms += immunity_ms(half.properties, self._timeout_ms)
+            # One that the log has lost before is in the way of others for no longer than that.
+            ask_ms += min(immunity_ms(half.properties, self._timeout_ms), self._keep_ms)
         return Open(at, half.physical_offset, ask_ms, first_offset(half))
 
     def _ask(self, stretch: Stretch) -> tuple[int, bool]:
@@ -274,10 +298,10 @@ class TransactionService:
                 end = self._renew(one, half)
             except MessageIllegal as error:
                 self._broker.statistics.records_skipped += 1
-                # A release that did not look, or Java's, has taken it: it goes where people look.
+                # A release that did not look, or Java's, has taken it.
                 self._log.log("error", "half_message_illegal", reason=str(error))
                 if half is not None:
-                    self._writer.append(expired_message(half))
+                    self._put_aside(half)
                 end = self._op([one.queue_offset])
         return end, len(found) == ASK_MAX
 
@@ -291,13 +315,23 @@ class TransactionService:
         old = self._broker.clock.wall_ms() - half.store_timestamp > self._keep_ms
         if old or check_times(half.properties) >= self._checks_max:
             self._log.log("error", "transaction_given_up", offset=one.physical_offset)
-            self._writer.append(expired_message(half))
+            self._put_aside(half)
             return self._op([one.queue_offset])
         message = renewed_half(half)
         result = self._writer.append(message)
         end = self._op([one.queue_offset])
         self._to_tell.append((message, result))
         return end
+
+    def _put_aside(self, half: Record) -> None:
+        """Store it where people look, in a topic that they can read."""
+        topic = TopicConfig(EXPIRED_TOPIC, 1, 1)
+        if self._broker.metadata.make_topic(topic) is None:
+            self._log.log("error", "topic_not_made", topic=EXPIRED_TOPIC)
+        try:
+            self._writer.append(expired_message(half))
+        except MessageIllegal as error:
+            self._skipped("half_message_illegal", half, str(error))
 
     def _tell_all(self) -> None:
         """Ask the producers, now that what they answer with can be read: it is refused before."""

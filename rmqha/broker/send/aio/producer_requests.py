@@ -27,6 +27,7 @@ from rmqha.broker.send.retry import (
     retry_topic,
     returned_message,
 )
+from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -34,6 +35,9 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import text_field
 from rmqha.remoting.topic_names import PERM_WRITE
 from rmqha.store.record import Message, Record, pack_host
+
+ENDS_HELD_MAX = 10_000
+NOT_KNOWN = "this broker does not know yet which transactions have ended"
 
 
 class ProducerProcessor:
@@ -53,6 +57,8 @@ class ProducerProcessor:
         self._services = services
         self._store_host = pack_host(config.host, config.port)
         self._turn = 0
+        self._ends_held = 0
+        self._end = row.behind(patient(broker, self.end_transaction))
 
     def handlers(self) -> Handlers:
         """By request code."""
@@ -60,9 +66,7 @@ class ProducerProcessor:
             RequestCode.CONSUMER_SEND_MSG_BACK: self._row.behind(
                 patient(self._broker, self.send_back)
             ),
-            RequestCode.END_TRANSACTION: self._row.behind(
-                patient(self._broker, self.end_transaction)
-            ),
+            RequestCode.END_TRANSACTION: self._end,
             RequestCode.RECALL_MESSAGE: self._row.behind(self.recall),
         }
 
@@ -122,7 +126,7 @@ class ProducerProcessor:
         if refusal is not None:
             return refusal
         most = reconsume_max(group.retry_max_times, back.max_reconsume_times, request.version)
-        message = self._returned(back, record, most, group.retry_queue_nums)
+        message = self._returned(back, record, most, topic)
         if isinstance(message, Refusal):
             return message
         result = self._services.writer.append(message)
@@ -131,7 +135,7 @@ class ProducerProcessor:
         return result.end
 
     def _returned(
-        self, back: BackRequest, record: Record, most: int, queues: int
+        self, back: BackRequest, record: Record, most: int, retries: TopicConfig
     ) -> Message | Refusal:
         if goes_to_dead_letters(record.reconsume_times, most, back.delay_level):
             dead = dead_letter_topic(back.group)
@@ -140,8 +144,9 @@ class ProducerProcessor:
             return returned_message(record, dead.name, 0, 0, self._store_host)
         level = back.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
         self._turn += 1
-        name = retry_topic(back.group, queues, unit_mode=False).name
-        message = returned_message(record, name, self._turn % queues, level, self._store_host)
+        # The group may want more queues than its topic has had since it was made.
+        queue_id = self._turn % max(1, min(retries.read_queue_nums, retries.write_queue_nums))
+        message = returned_message(record, retries.name, queue_id, level, self._store_host)
         return place(message, self._services.rules, self._broker.clock.wall_ms())
 
     # -- 37 ----------------------------------------------------------------------------------------
@@ -157,6 +162,13 @@ class ProducerProcessor:
             return None
         if self._strays.end(connection, request, end.physical_offset):
             return None
+        if not self._services.transactions.is_known and self._services.writer.is_open:
+            if self._ends_held >= ENDS_HELD_MAX:
+                return request.reply(ResponseCode.SYSTEM_BUSY, NOT_KNOWN)
+            self._broker.answers.start(
+                self._end_later(connection, request), connection, request, name="end when known"
+            )
+            return None
         done = self._services.transactions.end(
             end, lambda half: self._broker.rights.refusal(connection, request, half, Action.PUB)
         )
@@ -164,6 +176,20 @@ class ProducerProcessor:
             return request.reply(done.code, done.remark)
         self._services.writer.answer_when_safe(connection, request, done)
         return None
+
+    async def _end_later(self, connection: Connection, request: RemotingCommand) -> None:
+        """The same, once this master knows which transactions have ended."""
+        self._ends_held += 1
+        try:
+            is_known = await self._services.transactions.becomes_known()
+        finally:
+            self._ends_held -= 1
+        if is_known:
+            reply = self._end(connection, request)
+        else:
+            reply = request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_KNOWN)
+        if reply is not None and not request.is_oneway:
+            connection.send(reply)
 
     # -- 370 ---------------------------------------------------------------------------------------
 

@@ -388,7 +388,12 @@ class SendProcessor:
     def _put(
         self, message: Message, queue_id: int, named: Mapping[bytes, bytes]
     ) -> tuple[int, dict[str, str]] | Refusal:
-        sent = message
+        sent = placed = message
+        if b"DELAY" in message.properties or b"TIMER_D" in message.properties:
+            found = place(message, self._rules, self._broker.clock.wall_ms(), named)
+            if isinstance(found, Refusal):
+                return found  # a half message, too: no commit of it could be stored
+            placed = found
         if b"TRAN_MSG" in named and self._is_half(message, named):
             if self._broker.config.boolean("rejectTransactionMessage"):
                 return Refusal(ResponseCode.NO_PERMISSION, "this broker takes no transactions")
@@ -396,10 +401,7 @@ class SendProcessor:
             if isinstance(half, Refusal):
                 return half
             message = half
-        elif b"DELAY" in message.properties or b"TIMER_D" in message.properties:
-            placed = place(message, self._rules, self._broker.clock.wall_ms(), named)
-            if isinstance(placed, Refusal):
-                return placed
+        else:
             message = placed
         result = self._broker.store.append(message)
         self._broker.statistics.put(message.topic, 1, result.size)
