@@ -2,7 +2,9 @@
 
 Whatever brokers sent meanwhile lies in its buffers, and counts before their deadlines do. So deaths
 are told of a moment later, when the loop has read: no clock is later than the loop that looks at it.
-A node that was away for long cannot tell who was silent: it spares masters, as one that begins to lead.
+Each waits for one reading, however long that takes: where all turns of the loop are long, the next
+look is late again. A node that was away for long cannot tell who was silent: it spares masters, as
+one that begins to lead.
 
 Source: our own; Raft's timer does the same (``aio/patient_timer``).
 """
@@ -20,23 +22,36 @@ PAUSED_MS = 1_000
 class LateTicks:
     """Says whether it is too early to tell of deaths.
 
+    A tick comes before the loop reads, or behind that. Any other event comes in the middle: what
+    was sent before it may lie in the buffers of connections that were not read yet.
+
     Attributes:
         until_ms: nothing falls due before; over, where nothing is waited for.
+        read_ms: all that came before it was read before this tick: who is dead by then is dead.
+        rests: the last tick put deaths off, and all else with them. The tick after it does not.
     """
 
     def __init__(self) -> None:
         self.until_ms = 0
-        self._looked_ms = 0
+        self.read_ms = 0
+        self.rests = self._rested = False
+        self._waits = False
 
-    def late_ms(self, now_ms: int, due_ms: int) -> int:
-        """How long something was due and nobody looked; then it waits, until the loop has read.
+    def may_look(self, now_ms: int, *, ticked: bool) -> bool:
+        """Whether anybody may be told dead in this step: what was put off waits for a tick."""
+        if now_ms < self.until_ms or (self._waits and not ticked):
+            return False
+        self._waits = False
+        if ticked:
+            self._rested, self.rests = self.rests, False
+        return True
 
-        Returns:
-            0 when that is no longer than usual.
-        """
-        late_ms = now_ms - max(due_ms, self._looked_ms)
-        self._looked_ms = now_ms
-        if late_ms <= LATE_MS:
-            return 0
-        self.until_ms = now_ms + READ_MS
-        return late_ms
+    def is_late(self, now_ms: int, due_ms: int, *, ticked: bool) -> bool:
+        """Whether nobody looked for long after ``due_ms``; then it waits until the loop has read."""
+        late = self._waits = now_ms - due_ms > LATE_MS
+        if late:
+            self.until_ms = now_ms + READ_MS
+        if ticked:
+            self.read_ms = now_ms
+            self.rests = late and not self._rested
+        return late

@@ -228,6 +228,11 @@ class Liveness:
         broker = self._brokers.get((cluster, name, broker_id))
         return broker is not None and now_ms < broker.dead_at_ms
 
+    def is_dying(self, now_ms: int, cluster: str, name: str, broker_id: BrokerId | None) -> bool:
+        """Whether the broker counts as dead and ``expire`` has not told so yet."""
+        broker = None if broker_id is None else self._brokers.get((cluster, name, broker_id))
+        return broker is not None and not broker.expired and now_ms >= broker.dead_at_ms
+
     def info(self, cluster: str, name: str, broker_id: BrokerId) -> LiveBroker | None:
         """What was last heard of a broker, alive or not; None when it never was heard here."""
         return self._brokers.get((cluster, name, broker_id))

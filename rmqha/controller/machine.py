@@ -538,8 +538,8 @@ class ControllerMachine:
         return effects + self._expire(now_ms)
 
     def _ticked(self, now_ms: int) -> list[ControllerEffect]:
-        effects = self._expire(now_ms)
-        if not self._leader or now_ms < self._late.until_ms:
+        effects = self._expire(now_ms, ticked=True)
+        if not self._leader or self._late.rests:
             return effects
         effects += self._announcer.due(now_ms)
         effects += self.probing.due(now_ms)
@@ -553,15 +553,20 @@ class ControllerMachine:
             self._spare_masters(now_ms)
         return [Note("controller_was_away", "warning", {"late_ms": late_ms})]
 
-    def _expire(self, now_ms: int) -> list[ControllerEffect]:
-        due_ms = self.liveness.next_deadline_ms()
-        if due_ms is None or due_ms > now_ms or now_ms < self._late.until_ms:
+    def _expire(self, now_ms: int, *, ticked: bool = False) -> list[ControllerEffect]:
+        if not self._late.may_look(now_ms, ticked=ticked):
             return []
-        late_ms = self._late.late_ms(now_ms, due_ms)
-        if late_ms:
-            return self._was_late(now_ms, late_ms)
+        effects = self._tell_deaths(now_ms, self._late.read_ms) if ticked else []
+        due_ms = self.liveness.next_deadline_ms()
+        if due_ms is None or due_ms > now_ms or (ticked and due_ms <= self._late.read_ms):
+            return effects
+        if not self._late.is_late(now_ms, due_ms, ticked=ticked):
+            return effects + self._tell_deaths(now_ms, now_ms)
+        return effects + self._was_late(now_ms, now_ms - due_ms) if ticked else effects
+
+    def _tell_deaths(self, now_ms: int, until_ms: int) -> list[ControllerEffect]:
         effects: list[ControllerEffect] = []
-        for identity in self.liveness.expire(now_ms):
+        for identity in self.liveness.expire(until_ms):
             cluster, name, broker_id = identity
             broker_set = self.state.sets.get(name)
             was_master = (
@@ -594,5 +599,7 @@ class ControllerMachine:
         for name in self._scanning.part(
             now_ms, self.state.sets, self.liveness, self._settings, self._cold_until_ms
         ):
-            effects += self._elect(now_ms, name, "scan")
+            one = self.state.sets[name]
+            if not self.liveness.is_dying(now_ms, one.cluster_name, name, one.master_broker_id):
+                effects += self._elect(now_ms, name, "scan")
         return effects

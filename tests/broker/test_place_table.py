@@ -197,3 +197,18 @@ def test_master_when_looked_for_then_only_a_complete_role_change_leads_there() -
     """Nothing is served before replication has said that the role is complete."""
     ways = [(row.state, row.event) for row in TABLE if row.to == "master"]
     assert ways == [("changing", "RoleSettled")]
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_role_when_an_earlier_one_is_settled_late_then_the_newer_is_still_changing(
+    accepted: bool,
+) -> None:
+    """A slave would begin to serve as the master that it was to become before."""
+    driver = assigned(1, None)()
+    driver.tick_until_asked(1004)
+    driver.answer(1004, 0, mastership(2, EPOCH + 1), SyncStateSet((1, 2), EPOCH + 1).encode())
+    assert state(driver) == "changing"
+    driver.give(ev.RoleSettled(EPOCH, accepted=accepted))
+    assert state(driver) == "changing"
+    driver.give(ev.RoleSettled(EPOCH + 1, accepted=True))
+    assert state(driver) == "slave"

@@ -474,3 +474,15 @@ def test_the_model_finds_a_lease_that_is_too_long(lease_ms: int) -> None:
     world.cut = frozenset({0, 1, 2})
     with pytest.raises(AssertionError, match="elected while the lease was held"):
         world.run(20_000)
+
+
+def test_lease_when_the_master_was_deposed_then_promises_of_before_are_none() -> None:
+    """They were made before another reigned: one that reigns again needs newer ones."""
+    lease = began()
+    lease.step(1_100, Deposed())
+    lease.step(1_200, Reigned())
+    assert asked_numbers(lease.step(1_300, Ticked())) == []
+    for one in CONTROLLERS:
+        lease.step(1_400, Vouched(one, 1_300))
+    lease.step(1_500, Confirmed(asked(lease, 1_400)))
+    assert lease.until_ms == 1_300 + LEASE_MS

@@ -5,10 +5,21 @@ from __future__ import annotations
 import asyncio
 import random
 
+from rmqha.base.errors import DiskFull
+from rmqha.controller.aio.space import (
+    RESERVE_BYTES,
+    SPACE_AGAIN_BYTES,
+    SPACE_CHECK_MS,
+    Space,
+)
 from rmqha.controller.aio.wal import WalContent
 from rmqha.controller.raft.events import HardState, Persist, SnapshotMeta
 from rmqha.controller.raft.messages import Entry
+from rmqha.runtime.aio.tasks import Tasks
+from rmqha.sim.clock import SimClock
 from rmqha.sim.disk import SimDisk
+from rmqha.sim.loop import SimLoop
+from rmqha.sim.trace import Trace, TraceLogger
 from tests.controller.test_wal import Bench, entries, reopen, simulate
 
 LARGE = bytes(10_000)
@@ -178,3 +189,33 @@ def test_close_when_the_disk_becomes_full_meanwhile_then_it_ends() -> None:
         return await reopen(disk)
 
     assert simulate(story()).entries == []
+
+
+def test_space_when_there_is_room_for_the_reserve_only_then_it_is_still_low() -> None:
+    """The node would take entries again, and be full a moment later, again and again."""
+    made: list[bool] = []
+
+    class Scarce(SimDisk):
+        free = RESERVE_BYTES
+
+        async def write_atomic(self, path: str, data: bytes) -> None:
+            if len(data) > self.free:
+                raise DiskFull(path)
+            await super().write_atomic(path, data)
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        disk, clock, log = Scarce(random.Random(1)), SimClock(loop), TraceLogger(Trace(loop), "n0")
+        tasks = Tasks(log)
+        space = Space(disk, "/", clock, log, tasks, on_changed=made.append, retry=lambda: None)
+        await space.open()
+        space.is_full(DiskFull("log"))
+        await clock.sleep(3 * SPACE_CHECK_MS)
+        assert made == [False]
+        disk.free = SPACE_AGAIN_BYTES
+        await clock.sleep(2 * SPACE_CHECK_MS)
+        assert made == [False, True]
+        await tasks.close()
+
+    simulate(story())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -100,3 +100,25 @@ def test_long_answers_when_very_many_are_asked_for_then_the_last_ones_are_told_t
     codes = [task.result().code for task in tasks]
     assert sorted(codes) == [ResponseCode.SUCCESS] * 2 + [ResponseCode.SYSTEM_BUSY] * 3
     assert cluster.ask(leader, RequestCode.GET_CONTROLLER_VIEW, {}).code == ResponseCode.SUCCESS
+
+
+def test_long_answer_when_it_cannot_be_made_then_that_is_said_and_the_next_ones_are_made(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who waited behind it waited until somebody asked again."""
+    leader = cluster.the_leader()
+    work = cluster.controllers[leader]._group
+    honest, made = work._view, iter(range(3))
+
+    def view() -> Generator[None, None, Decision | list[bytes]]:
+        if next(made) == 0:
+            yield
+            raise ValueError("a fault")
+        return (yield from honest())
+
+    monkeypatch.setattr(work, "_view", view)
+    tasks = [cluster.send(leader, RequestCode.GET_CONTROLLER_VIEW, {}) for _ in range(3)]
+    cluster.run_until(lambda: all(task.done() for task in tasks), SECOND_MS)
+    codes = [task.result().code for task in tasks]
+    assert codes == [ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS, ResponseCode.SUCCESS]
+    assert cluster.times("task_failed")

@@ -6,6 +6,8 @@ all heartbeats lie in its buffers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from rmqha.base.machine import Note, Ticked
@@ -131,3 +133,131 @@ def test_master_when_the_loop_was_late_for_a_heartbeat_then_it_is_spared(
     beat(driver, 2)
     driver.pass_time(TIMEOUT_MS - 1_000)
     assert driver.master() == ((1, 1) if spared else (2, 2))
+
+
+TURNS_MS = [LATE_MS + 1, 25, 40, 300, PAUSED_MS - 100]
+
+
+def turn(driver: Driver, turn_ms: int, read: Callable[[], None] = lambda: None) -> None:
+    """One of a loop that has much to do: the tick, if one is due, then what lay in the buffers."""
+    due_ms = driver.machine.next_deadline_ms()
+    if due_ms is not None and due_ms <= driver.now_ms:
+        driver.step(Ticked())
+    read()
+    driver.now_ms += turn_ms
+
+
+@pytest.mark.parametrize("turn_ms", TURNS_MS)
+def test_dead_master_when_every_turn_is_long_then_replaced_after_the_second_one(
+    turn_ms: int,
+) -> None:
+    """Every look was late, and put the death off again: nobody was elected for ever."""
+    driver = paired()
+    beat(driver, 1)
+    dead_ms = driver.now_ms + TIMEOUT_MS + 1
+    while driver.master() == (1, 1):
+        assert driver.now_ms <= dead_ms + 2 * turn_ms
+        turn(driver, turn_ms, lambda: beat(driver, 2))
+    assert (told(driver), driver.master()) == (["1"], (2, 2))
+
+
+@pytest.mark.parametrize("turn_ms", TURNS_MS)
+def test_closed_master_when_every_turn_is_long_then_replaced_after_the_second_one(
+    turn_ms: int,
+) -> None:
+    driver = paired()
+    driver.machine.liveness.close_grace_ms = 5
+    driver.close(1)
+    for _ in range(3):
+        turn(driver, turn_ms, lambda: beat(driver, 2))
+    assert (told(driver), driver.master()) == (["1"], (2, 2))
+
+
+@pytest.mark.parametrize("turn_ms", TURNS_MS[1:])
+def test_master_when_it_would_die_between_two_late_looks_then_its_heartbeat_is_read_first(
+    turn_ms: int,
+) -> None:
+    """Others' deaths wait no longer. Its own, and the scan that is due, wait for a reading behind it."""
+    driver = paired()
+    driver.beat(7, connection=7, brokerName="other", heartbeatTimeoutMills=TIMEOUT_MS - turn_ms)
+    driver.now_ms += TIMEOUT_MS - turn_ms
+    beat(driver, 2)
+    driver.now_ms += LATE_MS + 2
+    driver.machine._scanning.next_ms = driver.now_ms
+    turn(driver, turn_ms)
+    assert told(driver) == [], "put off, and read"
+    turn(driver, turn_ms, lambda: beat(driver, 1))
+    assert told(driver) == ["7"]
+    assert driver.machine._scanning.next_ms > driver.now_ms, "it went on"
+    turn(driver, turn_ms, lambda: beat(driver, 2))
+    assert "1" not in told(driver)
+    assert driver.master() == (1, 1)
+
+
+def test_master_when_somebody_closes_while_the_loop_reads_then_what_is_not_read_counts() -> None:
+    """The first look is over, but not the reading that it waits for."""
+    driver = paired()
+    driver.now_ms += TIMEOUT_MS + 1 + LATE_MS + 1
+    beat(driver, 2)
+    driver.step(Ticked())
+    driver.now_ms += LATE_MS
+    driver.close(STRANGER)
+    assert told(driver) == []
+    assert driver.machine.next_deadline_ms() == driver.now_ms - LATE_MS + READ_MS, (
+        "not put off more"
+    )
+    beat(driver, 1)
+    driver.pass_time(TIMEOUT_MS - 1_000)
+    assert driver.master() == (1, 1)
+
+
+def test_close_when_it_comes_late_then_the_next_tick_reads_before_it_tells() -> None:
+    """It came in the middle of a reading: of what was sent before it, much may not be read."""
+    driver = paired()
+    driver.now_ms += TIMEOUT_MS + 1 + LATE_MS + 1
+    beat(driver, 2)
+    driver.close(STRANGER)
+    driver.now_ms += READ_MS
+    driver.step(Ticked())
+    assert told(driver) == []
+    driver.pass_time(READ_MS)
+    assert (told(driver), driver.master()) == (["1"], (2, 2))
+
+
+def test_slaves_when_somebody_dies_in_every_turn_then_told_and_scanned_for_all_the_same() -> None:
+    """One death that was put off held up whatever was due: for ever, where turns are long."""
+    driver = paired()
+    driver.register(3)
+    beat(driver, 3)
+    assert driver.alter(1, 1, [1, 2, 3], 2).code == 0
+    driver.told()
+    driver.routes = True
+    driver.close(1)
+    told_of, turn_ms, end_ms = [], 3 * LATE_MS, driver.now_ms + 11_000
+    while driver.now_ms < end_ms:
+        strange = {"brokerName": f"s{driver.now_ms}", "heartbeatTimeoutMills": turn_ms // 2}
+        driver.beat(1, connection=driver.now_ms, **strange)
+        turn(driver, turn_ms, lambda: (beat(driver, 2), beat(driver, 3))[0])
+        told_of += driver.told()
+        assert driver.machine._scanning.next_ms > driver.now_ms - 3 * turn_ms
+    assert driver.master() == (2, 2)
+    assert "h:3" in told_of
+
+
+def test_slave_when_its_heartbeat_is_not_read_yet_then_it_is_told_behind_the_reading() -> None:
+    """It counts as dead at that look, and the dead are not told who is master."""
+    driver = paired()
+    driver.register(3)
+    driver.routes = True
+    driver.close(1)
+    driver.pass_time(100)
+    assert driver.master() == (2, 2)
+    due_ms = driver.machine._announcer.next_deadline_ms()
+    assert due_ms is not None
+    driver.beat(3, heartbeatTimeoutMills=due_ms - driver.now_ms - LATE_MS - 2)
+    driver.told()
+    driver.now_ms = due_ms
+    driver.step(Ticked())
+    beat(driver, 3)
+    driver.pass_time(READ_MS)
+    assert driver.told() == ["h:3"]

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.base.ids import BrokerId
+from rmqha.controller.live_room import LiveRoom
 from rmqha.controller.liveness import DEFAULT_PRIORITY, Liveness
 from rmqha.remoting.heartbeat import Heartbeat
 
@@ -361,3 +362,68 @@ def test_watcher_when_only_it_was_heard_then_the_broker_s_own_connection_takes_o
     assert alive(live, 5_000)
     live.connection_closed(6_000, 3)
     assert not alive(live, 6_100)
+
+
+def test_relayed_when_the_connection_was_closed_here_then_it_is_no_sign_of_life() -> None:
+    """The broker ended, or knows that it is given up: what a peer heard was before that."""
+    live = Liveness(close_grace_ms=100)
+    beat(live, 0, 1)
+    live.connection_closed(50, 1)
+    live.relayed(60, "c", "a", ONE, 0)
+    assert live.expire(150) == [("c", "a", ONE)]
+
+
+def test_strangers_when_a_connection_has_its_share_then_it_takes_over_nobody_else_s() -> None:
+    """One that names all that others brought would carry them all, and their close would be its own."""
+    live = guarded(brokers_max=1_000, share=10)
+    for number in range(10):
+        beat(live, 0, 1, broker_id=1000 + number)
+        beat(live, 0, 2, broker_id=2000 + number)
+    for number in range(10):
+        beat(live, 0, 2, broker_id=1000 + number)
+    assert [len(live._by_connection[one]) for one in (1, 2)] == [10, 10]
+
+
+def test_spared_broker_when_it_was_told_dead_then_it_makes_room_for_nobody() -> None:
+    live = guarded(brokers_max=1)
+    beat(live, 0, 1, broker_id=1)
+    assert live.expire(20_000) == [("c", "a", ONE)]
+    live.spare(20_000, "c", "a", ONE)
+    beat(live, 20_001, 2, broker_id=2)
+    assert alive(live, 20_001)
+
+
+def test_forgotten_broker_when_it_had_asked_on_another_connection_then_that_carries_nobody() -> (
+    None
+):
+    """It would count as one of that connection's strangers for as long as it is open."""
+    live = guarded(brokers_max=1)
+    beat(live, 0, 1, broker_id=1)
+    live.heard(1, 2, "c", "a", ONE)
+    live.expire(20_000)
+    beat(live, 20_000, 3, broker_id=2)
+    assert live.info("c", "a", ONE) is None
+    assert [*live._by_connection] == [3]
+
+
+def test_watcher_when_its_connection_ends_then_the_next_one_is_the_broker_s_own() -> None:
+    """A heartbeat that lay in an older connection pulled the entry back, and its close ended it."""
+    live = Liveness(close_grace_ms=100)
+    beat(live, 0, 9, stalledMs=2_000)
+    live.heard(1_000, 12, "c", "a", ONE)
+    live.connection_closed(1_500, 9)
+    beat(live, 1_600, 5)
+    live.connection_closed(1_700, 5)
+    assert alive(live, 5_000)
+
+
+def test_dead_stranger_when_it_is_registered_then_it_is_a_dead_broker() -> None:
+    """And the other way round: whoever comes next takes its place in either case."""
+    room = LiveRoom()
+    room.added(("c", "a", ONE), registered=False)
+    room.died(("c", "a", ONE))
+    room.turned(("c", "a", ONE), registered=True)
+    assert room.victim(registered=False) is None
+    assert room.victim(registered=True) == ("c", "a", ONE)
+    room.turned(("c", "a", ONE), registered=False)
+    assert room.victim(registered=False) == ("c", "a", ONE)

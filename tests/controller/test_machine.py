@@ -582,3 +582,54 @@ def test_registered_brokers_when_cleaned_or_loaded_then_the_live_table_knows() -
     assert [one is not None and one.registered for one in registered] == [True, False, False]
     driver.step(SnapshotLoaded(11, Driver().machine.snapshot()))
     assert [one is not None and one.registered for one in registered] == [False, False, False]
+
+
+def test_id_when_who_asked_for_it_has_hung_up_then_it_is_no_sign_of_life() -> None:
+    """Nothing would end a broker on a connection that is closed already, but its timeout."""
+    driver = Driver()
+    driver.hold = True
+    driver.send(
+        1013, 1, clusterName=CLUSTER, brokerName=NAME, appliedBrokerId=1, registerCheckCode="h:1;1"
+    )
+    driver.close(1)
+    driver.hold = False
+    driver.commit_one()
+    assert 1 in driver.machine.state.sets[NAME].replicas
+    assert driver.machine.liveness.info(CLUSTER, NAME, BrokerId(1)) is None
+
+
+def test_step_down_when_slaves_are_still_to_be_told_then_they_are_the_next_leader_s_to_tell() -> (
+    None
+):
+    """It may have elected another one since."""
+    driver = Driver()
+    driver.pair()
+    driver.register(3)
+    driver.beat(3, epoch=1)
+    driver.routes = True
+    driver.close(1)
+    driver.pass_time(100)
+    driver.told()
+    assert driver.master() == (2, 2)
+    driver.step(LeadershipChanged(is_leader=False, term=2))
+    driver.step(RouteUpdated(NAME, 2))
+    assert driver.told() == []
+    driver.pass_time(60_000)
+    assert driver.told() == []
+    assert driver.machine.next_deadline_ms() is None
+
+
+def test_vacancy_when_somebody_of_another_cluster_is_heard_then_no_election() -> None:
+    """Two clusters with sets of one name: that broker is not the one that was in sync."""
+    driver = Driver()
+    driver.pair()
+    driver.close(1)
+    driver.pass_time(100)
+    driver.close(2)
+    driver.pass_time(100)
+    assert driver.master() == (None, 3)
+    before = dict(driver.machine._elections.counts)
+    driver.beat(2, connection=22, clusterName="another")
+    assert dict(driver.machine._elections.counts) == before
+    driver.beat(2, connection=23)
+    assert driver.master() == (2, 4)

@@ -82,6 +82,7 @@ def test_probe_when_it_and_the_peers_are_silent_then_another_is_elected_in_time(
     driver.told_by(SILENT)
     assert driver.master() == (2, 2)
     assert driver.machine.probing.counts.elections == 1
+    assert answer(driver) == {"promiseMillis": "0"}, "a lease could live on by what is said now"
     assert [one.facts["reason"] for one in driver.notes if one.event == "master_elected"][-1] == (
         "probe_unanswered"
     )

@@ -54,6 +54,15 @@ def test_walk_when_there_are_many_sets_then_in_parts_and_each_set_once() -> None
     assert scan.part(5_101, sets, live, SETTINGS, 0) == found[:SETS_A_PART]
 
 
+def test_walk_when_it_takes_long_then_it_rests_nine_times_as_long() -> None:
+    """Where sets are very many it would else go on for ever, and nothing else have its turn."""
+    sets, scan = {f"broker-{number}": vacant(number) for number in range(SETS)}, Scan()
+    for now_ms in (100, 600, 1_100):
+        assert scan.next_ms <= now_ms
+        scan.part(now_ms, sets, Liveness(), SETTINGS, 0)
+    assert scan.next_ms == 1_100 + 9 * 1_000
+
+
 def test_walk_when_masters_may_be_unheard_then_again_when_that_is_over() -> None:
     """A new leader looks again at the end of the time in which it takes nobody for dead."""
     scan = Scan()

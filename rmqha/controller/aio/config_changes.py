@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from rmqha.base.errors import DiskFailed
+from rmqha.controller.aio.replies import tell
 from rmqha.controller.config_requests import config_text, update_config
 from rmqha.controller.settings import ControllerConfig
 from rmqha.remoting.aio.connection import Connection
@@ -52,7 +53,8 @@ class ConfigChanges:
     def answer(self, connection: Connection, command: RemotingCommand) -> None:
         """Answer one of :data:`CODES`, now or when the file is written."""
         if command.code == RequestCode.GET_CONTROLLER_CONFIG:
-            connection.send(command.reply(ResponseCode.SUCCESS, body=config_text(self._config)))
+            text = config_text(self._config)
+            tell(connection, command, command.reply(ResponseCode.SUCCESS, body=text))
             return
         answer = update_config(self._config, command.body)
         self._log.log(
@@ -60,7 +62,7 @@ class ConfigChanges:
             changed=answer.changed, remark=answer.remark,
         )  # fmt: skip
         if not answer.changed:
-            connection.send(command.reply(answer.code, answer.remark))
+            tell(connection, command, command.reply(answer.code, answer.remark))
             return
         self._on_changed()
         self._tasks.start(self._store(connection, command), name="store config")
@@ -78,6 +80,8 @@ class ConfigChanges:
 
     async def _store(self, connection: Connection, command: RemotingCommand) -> None:
         path = os.path.abspath(self._config.values["configStorePath"])
+        # Whatever happens, who asked is told: it waits for an answer.
+        answer = command.reply(ResponseCode.SYSTEM_ERROR, f"changed, but not stored: {path}")
         try:
             async with self._storing:
                 await self._disk.make_dirs(os.path.dirname(path))
@@ -85,6 +89,8 @@ class ConfigChanges:
                 await self._disk.write_atomic(path, text.encode())
         except DiskFailed as error:
             remark = f"changed, but not stored: {error}"
-            connection.send(command.reply(ResponseCode.SYSTEM_ERROR, remark))
-            return
-        connection.send(command.reply(ResponseCode.SUCCESS))
+            answer = command.reply(ResponseCode.SYSTEM_ERROR, remark)
+        else:
+            answer = command.reply(ResponseCode.SUCCESS)
+        finally:
+            tell(connection, command, answer)

@@ -11,6 +11,7 @@ from collections.abc import Generator, Mapping
 from rmqha.base.errors import ConfigInvalid
 from rmqha.controller.aio.long_answers import LongAnswers
 from rmqha.controller.aio.raft_node import RaftNode
+from rmqha.controller.aio.replies import tell
 from rmqha.controller.machine import ControllerMachine
 from rmqha.controller.metadata.decide import NOT_LEADER
 from rmqha.controller.metadata.decision import Decision
@@ -79,9 +80,9 @@ class GroupRequests:
         if command.code == RequestCode.GET_CONTROLLER_VIEW:
             self._long.add(connection, command, self._view())
         elif not self._raft.is_ready_leader:
-            connection.send(command.reply(NOT_LEADER.code, NOT_LEADER.remark))
+            tell(connection, command, command.reply(NOT_LEADER.code, NOT_LEADER.remark))
         elif self._waiting >= CHANGES_MAX:
-            connection.send(command.reply(ResponseCode.SYSTEM_BUSY, UNDER_WAY))
+            tell(connection, command, command.reply(ResponseCode.SYSTEM_BUSY, UNDER_WAY))
         else:
             self._waiting += 1
             self._tasks.start(self._later(connection, command), name="group request")
@@ -100,7 +101,7 @@ class GroupRequests:
             request=command.code, code=int(code), remark=remark,
         )  # fmt: skip
         if not connection.is_closing:
-            connection.send(command.reply(code, remark or None))
+            tell(connection, command, command.reply(code, remark or None))
 
     # -- members -----------------------------------------------------------------------------
 

@@ -43,18 +43,28 @@ class LongAnswers:
             _answer(connection, command, BUSY)
             return
         self._waiting.append((connection, command, work))
-        if not self._is_going_on:
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._waiting and not self._is_going_on:
             self._is_going_on = True
             self._tasks.start(self._go_on(), name="long answers")
 
     async def _go_on(self) -> None:
-        try:
-            while self._waiting:
-                connection, command, work = self._waiting.popleft()
-                if not connection.is_closing:
-                    _answer(connection, command, await in_turns(work))
-        finally:
-            self._is_going_on = False
+        while self._waiting:
+            connection, command, work = self._waiting.popleft()
+            if connection.is_closing:
+                continue
+            try:
+                found = await in_turns(work)
+            except Exception as error:
+                # This task ends with it, and its owner is told; the others still wait.
+                self._is_going_on = False
+                self._begin()
+                _answer(connection, command, Decision(ResponseCode.SYSTEM_ERROR, repr(error)))
+                raise
+            _answer(connection, command, found)
+        self._is_going_on = False
 
 
 def _answer(

@@ -185,7 +185,8 @@ class Peers:
         on_message: gets each decoded message of an accepted peer; raises RemoteProtocolError to
             end a connection that brought what cannot be taken.
         on_lost: called with a peer's id when a connection from or to it ends.
-        on_guest: called with the id of a node that is no peer and was let in.
+        on_guest: called with the id of a node that is no peer and was let in, and of the one whose
+            place it took; empty when there was room.
 
     Attributes:
         unproven: connections that were taken although the other end proved nothing.
@@ -204,7 +205,7 @@ class Peers:
         secrets: Secrets = NO_SECRETS,
         on_message: Callable[[Message], None],
         on_lost: Callable[[str], None],
-        on_guest: Callable[[str], None],
+        on_guest: Callable[[str, str], None],
         log: Logger,
     ) -> None:
         self.group = group
@@ -226,7 +227,7 @@ class Peers:
         self._started = False
         self._links_made = 0
         self._links: dict[str, PeerLink] = {}
-        self._guests: set[str] = set()
+        self._guests: dict[str, None] = {}  # in the order of coming
         for peer in peers:
             if peer.id != node_id:
                 self._link(peer)
@@ -248,7 +249,7 @@ class Peers:
             if wanted.get(name) != link.peer:
                 del self._links[name]
                 link.close()
-        self._guests &= wanted.keys()
+        self._guests.clear()  # who was one is a peer now, or gone
         for name, peer in wanted.items():
             if name not in self._links:
                 self._link(peer)
@@ -311,22 +312,40 @@ class Peers:
                 f"node {hello.node!r} is not among the peers {sorted(self._links)} of"
                 f" {self.node_id}"
             )
-        if hello.node == self.node_id or len(self._guests) >= MEMBERS_MAX:
+        if hello.node == self.node_id or self._room_for_guest() is None:
             raise RemoteProtocolError(f"{self.node_id} takes no guest {hello.node!r}")
+
+    def _room_for_guest(self) -> str | None:
+        """Whose place the next guest takes, empty for a free one; None when there is none.
+
+        Where hellos need no proof anybody is a guest. Who is not connected any more goes first, or
+        a few hellos would keep out for ever who comes from a newer group; that one dials again.
+        """
+        if len(self._guests) < MEMBERS_MAX:
+            return ""
+        speaks = {*self._incoming.values()}
+        return next((guest for guest in self._guests if guest not in speaks), None)
 
     def _let_in(self, connection: Connection, hello: Hello) -> None:
         """Believe the hello; dial who is a guest."""
-        self._incoming[connection.id] = hello.node
         if hello.node in self._links:
+            self._incoming[connection.id] = hello.node
             return
         try:
             host, port = parse_address(hello.address)
         except ConfigInvalid as error:
             raise RemoteProtocolError(str(error)) from error
+        place = self._room_for_guest()
+        if place is None:  # others came while it proved that it knows the secret
+            raise RemoteProtocolError(f"{self.node_id} takes no guest {hello.node!r}")
+        self._incoming[connection.id] = hello.node
         self.log.log("info", "raft_guest", peer=hello.node, address=hello.address)
-        self._guests.add(hello.node)
+        if place:
+            del self._guests[place]
+            self._links.pop(place).close()
+        self._guests[hello.node] = None
         self._link(Peer(hello.node, host, port))
-        self._on_guest(hello.node)
+        self._on_guest(hello.node, place)
 
     def _meet(self, connection: Connection, hello: Hello) -> bytes:
         """Believe a hello, or ask for proof; returns the body of the answer."""

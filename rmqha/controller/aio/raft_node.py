@@ -331,8 +331,8 @@ class RaftNode:
                 raise RemoteProtocolError(f"an entry that cannot be applied: {error}") from error
         self.give(ev.Received(message))
 
-    def _on_guest(self, peer: str) -> None:
-        self.give(ev.PeerMet(peer))
+    def _on_guest(self, peer: str, instead_of: str) -> None:
+        self.give(ev.PeerMet(peer, instead_of))
 
     def _on_peer_lost(self, peer: str) -> None:
         self.give(ev.PeerLost(peer))

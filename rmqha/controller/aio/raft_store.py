@@ -2,7 +2,8 @@
 
 A store of which something durable is missing is set aside (``*.damaged``), and the node starts
 with an empty one, as ``recovering``: it does not vote until a leader has caught it up
-(``raft/standing.py``, ADR 0018). A group of one has nobody who could, and refuses to start.
+(``raft/standing.py``, ADR 0018). A group of one has nobody who could, and refuses to start: by what
+can still be read of the log, for the file names those who founded the group.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from rmqha.base.ids import NO_TERM
 from rmqha.controller.aio.snapshots import SUFFIX, Snapshots
 from rmqha.controller.aio.wal import Wal, WalContent, is_segment
 from rmqha.controller.raft.events import HardState, SnapshotMeta, Standing
-from rmqha.controller.raft.members import from_snapshot, is_members
+from rmqha.controller.raft.members import Members, decode_members, from_snapshot, is_members
 from rmqha.controller.raft.node import NEW, RECOVERING, VOTER
 from rmqha.runtime.ports import Disk
 
@@ -75,13 +76,27 @@ async def open_store(
             unknown=Standing(VOTER, "", tuple((one, "") for one in sorted(members))),
         )
     except StoreCorrupted as error:
-        if len(members) == 1:
+        if await _is_alone(wal, snapshots, members, node_id):
             raise
         return await _start_anew(disk, directory, wal, snapshots, new_store_id, str(error))
     named = from_snapshot(snapshots.data)[0] is not None if meta.last_index else False
     if not named and not any(is_members(entry.data) for entry in content.entries):
         _check_members(content.hard_state.standing, members, node_id)
     return Opened(meta, content)
+
+
+async def _is_alone(wal: Wal, snapshots: Snapshots, members: tuple[str, ...], node_id: str) -> bool:
+    """Whether a damaged store is that of a group of one, as far as can be told."""
+    group: Members | None = None
+    try:
+        if snapshots.meta.last_index > 0:
+            group = from_snapshot(snapshots.data)[0]
+        for entry in await wal.readable():
+            if entry.log_index > snapshots.meta.last_index and is_members(entry.data):
+                group = decode_members(entry.data)
+    except StoreCorrupted:
+        pass  # what was read before it counts
+    return (members if group is None else group.ids) == (node_id,)
 
 
 def _check_members(standing: Standing, members: tuple[str, ...], node_id: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rmqha.base.errors import LocalProtocolError
 from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.messages import Reply
+from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import SERIALIZE_JSON, RemotingCommand
 from rmqha.remoting.frame import encode
@@ -16,6 +17,12 @@ TEMPLATES_MAX = 4096
 def reply_to(command: RemotingCommand, decision: Decision | Reply) -> RemotingCommand:
     """The response that carries a decision."""
     return command.reply(decision.code, decision.remark, decision.ext_fields, decision.body)
+
+
+def tell(connection: Connection, command: RemotingCommand, answer: RemotingCommand) -> None:
+    """Answer a request, unless it was sent one-way: nobody waits then, and Java logs a warning."""
+    if not command.is_oneway:
+        connection.send(answer)
 
 
 def answer_frame(command: RemotingCommand, decision: Decision) -> bytes:

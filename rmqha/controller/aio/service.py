@@ -29,7 +29,7 @@ from rmqha.controller.aio.note_log import NoteLog
 from rmqha.controller.aio.notifier import Notifier
 from rmqha.controller.aio.prober import Prober
 from rmqha.controller.aio.raft_node import RaftNode
-from rmqha.controller.aio.replies import RepeatedReplies, reply_to
+from rmqha.controller.aio.replies import RepeatedReplies, reply_to, tell
 from rmqha.controller.aio.route_watch import RouteWatch
 from rmqha.controller.aio.state_machine import Observer
 from rmqha.controller.aio.state_reads import StateReads
@@ -354,7 +354,7 @@ class ControllerService:
     def _wait_to_read(self, connection: Connection, command: RemotingCommand, now_ms: int) -> None:
         """The lease has run out, or this node does not lead: ask Raft."""
         if not self.raft.is_ready_leader:
-            connection.send(reply_to(command, NOT_LEADER))
+            tell(connection, command, reply_to(command, NOT_LEADER))
             return
         self._next_token += 1
         self._reads[self._next_token] = (connection, command, now_ms)
@@ -376,7 +376,8 @@ class ControllerService:
         if command.is_response:
             self._prober.answered(connection, command)
         elif code == RequestCode.CONTROLLER_GET_METADATA_INFO:
-            frames.append(self._repeated.frame(command, self.metadata.now()))
+            if not command.is_oneway:
+                frames.append(self._repeated.frame(command, self.metadata.now()))
         elif code == RequestCode.GET_BROKER_SILENCE:
             now_ms = self._clock.now_ms()
             self._decide(now_ms, connection, command, now_ms)
@@ -386,8 +387,8 @@ class ControllerService:
             self.raft.peers.on_hello(connection, command)
         elif code in CONFIG_CODES:
             self.configuration.answer(connection, command)
-        elif not command.is_oneway:
-            connection.send(unsupported(command))
+        else:
+            tell(connection, command, unsupported(command))
 
     def _configured(self) -> None:
         """Other values count from now on."""
@@ -427,6 +428,8 @@ class ControllerService:
             self._observer.role_changed(self.node_id, role, term, last_index)
         if role != "leader" and self.machine.is_leader:
             self._driver.give(cm.LeadershipChanged(is_leader=False, term=term))
+            # Whether the next leader commits them or cuts them off, nobody waits for them here.
+            self._proposed_ms.clear()
 
     def reads_ready(self, tokens: tuple[int, ...]) -> None:
         """These requests may see the applied state now."""
@@ -448,9 +451,9 @@ class ControllerService:
         for token in tokens:
             self._answer(self._clock.now_ms(), self._reads.pop(token), NOT_LEADER)
         for record in records:
-            if self._proposed_ms.pop(record, None) is not None:
-                self.metrics.appends_failed += 1
-                self._driver.give(cm.ProposalDropped(record))
+            self._proposed_ms.pop(record, None)
+            self.metrics.appends_failed += 1
+            self._driver.give(cm.ProposalDropped(record))
 
     def check_record(self, record: bytes) -> None:
         """Raise StoreCorrupted when the machine could not read it."""

@@ -15,7 +15,7 @@ from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.sync_state_data import parts_of, put_together
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode
-from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.runtime.aio.driver import Driver
 from rmqha.runtime.ports import Clock
 
@@ -54,10 +54,11 @@ class StateReads:
         """Add the answer to the frames of this chunk, unless it will come later."""
         if command.code == GET_REPLICA_INFO:
             decision = self._look(now_ms, connection, command, command.body)
-            frames.append(self._repeated.frame(command, decision))
+            if not command.flag & FLAG_ONEWAY:
+                frames.append(self._repeated.frame(command, decision))
             return
         answer = self.decision(now_ms, connection, command)
-        if answer is not None:
+        if answer is not None and not command.is_oneway:
             frames.append(answer_frame(command, answer))
 
     def decision(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from rmqha.base.errors import DiskFailed, DiskFull, StoreCorrupted
+from rmqha.base.errors import DiskFailed, DiskFull, StoreCorrupted, StoreMismatch
 from rmqha.base.ids import Term
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.events import HardState, Persist, SnapshotMeta, Standing
@@ -141,6 +141,22 @@ class Wal:
         if restart:
             await self.reset(base_index, base_term)
         return WalContent(found.hard_state, base_index, base_term, entries, found.torn)
+
+    async def readable(self) -> list[Entry]:
+        """What a damaged log still says, which proves nothing; it is not changed.
+
+        Raises:
+            DiskFailed: it cannot be read at all.
+        """
+        recovery = layout.Recovery(self._cluster, self._node, forgiving=True)
+        names = [n for n in await self._disk.list_dir(self._directory) if is_segment(n)]
+        try:
+            for name in names:
+                data = await read_durable(self._disk, self._path(name))
+                recovery.read_segment(name, data, is_last=name == names[-1])
+        except (StoreCorrupted, StoreMismatch):
+            pass  # behind the damage nothing is believed
+        return recovery.result.entries
 
     async def start_anew(self, hard_state: HardState) -> None:
         """Begin an empty log, where all that was there has been set aside.

@@ -200,8 +200,8 @@ class RaftCore:
                 self._stop()
             case MembersAsked():
                 membership.asked(node, now_ms, event)
-            case PeerMet(peer):
-                node.guests |= {peer}
+            case PeerMet(peer, instead_of):
+                node.guests = node.guests - {instead_of} | {peer}
             case _:
                 assert_never(event)
 

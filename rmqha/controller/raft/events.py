@@ -120,9 +120,14 @@ class MembersAsked(Struct, frozen=True):
 
 
 class PeerMet(Struct, frozen=True):
-    """A node that this one's log does not know says hello: it may know a newer group."""
+    """A node that this one's log does not know says hello: it may know a newer group.
+
+    Attributes:
+        instead_of: another such node that is listened to no more; empty for none.
+    """
 
     peer: str
+    instead_of: str = ""
 
 
 class SpaceChanged(Struct, frozen=True):

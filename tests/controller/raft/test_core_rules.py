@@ -15,9 +15,13 @@ from rmqha.controller.raft.messages import (
     AppendRequest,
     AppendResponse,
     Entry,
+    PreVoteRequest,
+    PreVoteResponse,
     Readmitted,
     SnapshotRequest,
     TimeoutNow,
+    VoteRequest,
+    VoteResponse,
 )
 from rmqha.controller.raft.node import RECOVERING, VOTER, Node
 from rmqha.controller.raft.progress import Mode
@@ -240,3 +244,64 @@ def test_leader_when_the_only_other_that_lives_installs_a_snapshot_then_it_leads
     assert cluster.cores[behind].node.installing
     disk.gate.set()
     cluster.run_until(lambda: cluster.applied[behind] == cluster.applied[leader])
+
+
+@pytest.mark.parametrize(("after_ms", "helps"), [(-1, False), (0, True)])
+def test_vote_when_the_leader_s_connection_was_reset_then_still_refused_until_the_guard_is_over(
+    after_ms: int, helps: bool
+) -> None:
+    """The leader may be well, and answers reads by its lease: a reset shortens patience, not the guard."""
+    for asked in (
+        PreVoteRequest(Term(2), "n2", 0, Term(0)),
+        VoteRequest(Term(2), "n2", 0, Term(0), False),
+    ):
+        core = core_of()
+        core.step(10_000, ev.Received(AppendRequest(Term(1), "n1", 0, Term(0), (), 0, 1)))
+        core.step(10_001, ev.PeerLost("n1"))
+        now_ms = 10_000 + SETTINGS.vote_guard_ms + after_ms
+        made = core.step(now_ms, ev.Received(asked))
+        answers = [one.message for one in made if isinstance(one, ev.Send)]
+        granted = [
+            isinstance(one, PreVoteResponse | VoteResponse) and one.granted for one in answers
+        ]
+        assert any(granted) is helps
+
+
+def test_entry_when_it_is_durable_after_another_took_its_place_then_that_one_is_not() -> None:
+    """An acknowledgement of the later leader's entry would be one of nothing on this disk."""
+    core = core_of()
+
+    def taken(leader: str, term: int) -> int:
+        entry = Entry(1, Term(term), b"x")
+        request = AppendRequest(Term(term), leader, 0, Term(0), (entry,), 0, 1)
+        (persist,) = (
+            one for one in core.step(10, ev.Received(request)) if isinstance(one, ev.Persist)
+        )
+        return persist.seq
+
+    cut, kept = taken("n1", 1), taken("n2", 2)
+    core.step(11, ev.Persisted(cut))
+    assert core.node.durable_index == 0
+    core.step(12, ev.Persisted(kept))
+    assert core.node.durable_index == 1
+
+
+def test_lease_when_who_answered_its_round_has_lost_its_store_then_that_answer_is_void() -> None:
+    """It may have promised its vote to somebody since; two of five and it are no majority."""
+    five = Members(tuple(Member(f"n{number}", "h", 9 + number) for number in range(5)))
+    core = core_of(five)
+    node = core.node
+    node.become_leader(1_000)
+    core.step(1_000, Ticked())
+    number = node.round
+
+    def answers(follower: str, store: str = "") -> None:
+        said = AppendResponse(node.term, follower, True, 0, 0, number, store)
+        core.step(1_001, ev.Received(said))
+
+    answers("n1")
+    answers("n1", "a new store")
+    answers("n2")
+    assert node.quorum_round < number
+    answers("n3")
+    assert node.quorum_round == number

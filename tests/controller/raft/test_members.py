@@ -19,8 +19,10 @@ from rmqha.controller.raft.members import (
     to_snapshot,
 )
 from rmqha.controller.raft.messages import AppendRequest, Entry
+from rmqha.controller.raft.node import RECOVERING, VOTER
 from rmqha.controller.raft.settings import RaftSettings
 from tests.controller.raft.cluster import PORT, Cluster
+from tests.controller.raft.test_standing import damage_last_frame
 
 AWAY = Member("n9", "nowhere", PORT)
 
@@ -418,3 +420,56 @@ def test_lease_when_the_group_changes_then_asked_for_again() -> None:
     cluster.change(node("n3"), joins=True, at=leader)
     cluster.run(1)
     assert not core.lease_valid(clock.now_ms())
+
+
+def test_store_when_its_log_names_the_group_then_the_file_may_name_another() -> None:
+    """Operators add a node to the file when it has joined: the store's founders are fewer."""
+    cluster = Cluster(3, spare=1)
+    cluster.wait_leader()
+    cluster.joins("n3")
+    cluster.members = cluster.names
+    cluster.crash("n0")
+    cluster.start("n0")
+    proposes(cluster, b"four")
+    assert b"four" in cluster.applied["n0"]
+
+
+@pytest.mark.parametrize("snapshot_every", [0, 5], ids=["by the log", "by the snapshot"])
+def test_damaged_store_when_the_group_has_grown_from_one_then_it_is_caught_up(
+    snapshot_every: int,
+) -> None:
+    """Its file names it alone. It refused to start, and once emptied it voted at once."""
+    settings = RaftSettings(trailing_entries=0)
+    cluster = Cluster(1, spare=2, snapshot_every=snapshot_every, settings=settings)
+    cluster.wait_leader()
+    cluster.joins("n1")
+    cluster.joins("n2")
+    for number in range(12):
+        proposes(cluster, b"r%d" % number)
+    cluster.crash("n0")
+    damage_last_frame(cluster, "n0")
+    cluster.start("n0")
+    assert cluster.cores["n0"].node.standing.kind == RECOVERING
+    cluster.run_until(lambda: cluster.cores["n0"].node.standing.kind == VOTER)
+    proposes(cluster, b"after")
+    assert b"after" in cluster.applied["n0"]
+
+
+def test_damaged_store_when_the_group_has_shrunk_to_one_then_it_is_refused() -> None:
+    """Its file names three. It was set aside, and waited for ever for somebody to catch it up."""
+    cluster = Cluster(3)
+    stays = cluster.wait_leader()
+    cluster.run(300)
+    for gone in (one for one in cluster.members if one != stays):
+        cluster.leaves(gone)
+        cluster.run_until(lambda gone=gone: cluster.cores[gone].node.is_removed)  # type: ignore[misc]  # bound here
+        cluster.crash(gone)
+    proposes(cluster, b"alone")
+    cluster.crash(stays)
+    damage_last_frame(cluster, stays)
+    before = {path for path in cluster.disks[stays].files if path.endswith(".wal")}
+    with pytest.raises(StoreCorrupted, match="the last frame is damaged"):
+        cluster.start(stays)
+    assert {path for path in cluster.disks[stays].files if path.endswith(".wal")} == before
+    cluster.lives.clear()
+    cluster.errors.clear()

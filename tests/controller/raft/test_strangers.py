@@ -11,6 +11,7 @@ from rmqha.base.ids import ConnectionId
 from rmqha.controller.raft import hello as greeting
 from rmqha.controller.raft import messages as m
 from rmqha.controller.raft.hello import Hello, Proofs
+from rmqha.controller.raft.members import MEMBERS_MAX, Member
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -54,9 +55,20 @@ class Stranger:
         self.cluster.loop.run_until_complete(send())
         self.cluster.run(20)
 
-    def hello(self, claims: str, challenge: bytes = bytes(16), proof: bytes = b"") -> None:
-        said = Hello(greeting.PROTOCOL_VERSION, "group", claims, challenge, proof)
+    def hello(
+        self, claims: str, challenge: bytes = bytes(16), proof: bytes = b"", address: str = ""
+    ) -> None:
+        said = Hello(greeting.PROTOCOL_VERSION, "group", claims, challenge, proof, address)
         self.say(RequestCode.RAFT_HELLO, greeting.pack_hello(said))
+
+    def guest(self, number: int) -> int:
+        """Say that a node of a newer group listens at a port of ours; returns the answer's code."""
+        self.hello(f"x{number}", address=f"{STRANGER}:{number}")
+        return self.answers[-1].code
+
+    def leave(self) -> None:
+        self.connection.close()
+        self.cluster.run(100)
 
     def raft(self, message: Any) -> None:
         body = message if isinstance(message, bytes) else m.encode_message(message)
@@ -86,6 +98,48 @@ def leads_on(cluster: Cluster, leader: str) -> None:
     for one in cluster.members:
         cluster.start(one, wait=False)
     cluster.wait_leader()
+
+
+def guests(cluster: Cluster, name: str) -> frozenset[str]:
+    """Whom a node believes to know a newer group: its shell and its core think the same."""
+    found = cluster.cores[name].node.guests
+    peers = cluster.lives[name].node.peers
+    assert {*peers._guests} == found == {*peers._links} - {*cluster.members}
+    return found
+
+
+def test_guests_when_strangers_have_gone_then_who_comes_takes_the_place_of_the_first() -> None:
+    """Nine hellos without a secret kept every node of a newer group out, until a restart."""
+    cluster, leader, other, _ = group()
+    for number in range(1, MEMBERS_MAX + 1):
+        stranger = Stranger(cluster, other)
+        assert stranger.guest(number) == ResponseCode.SUCCESS
+        stranger.leave()
+    first = cluster.lives[other].node.peers._links["x1"]
+    for newer in (100, 101):
+        assert Stranger(cluster, other).guest(newer) == ResponseCode.SUCCESS
+    assert first.is_over, "nobody dials it any more"
+    assert guests(cluster, other) == {"x100", "x101", *(f"x{n}" for n in range(3, 10))}
+    leads_on(cluster, leader)
+
+
+def test_guests_when_all_are_connected_then_nobody_takes_their_place() -> None:
+    """Nor does one whose address nobody can dial."""
+    cluster, leader, other, _ = group()
+    came = [Stranger(cluster, other) for _ in range(MEMBERS_MAX)]
+    for number, stranger in enumerate(came, 1):
+        assert stranger.guest(number) == ResponseCode.SUCCESS
+    late = Stranger(cluster, other)
+    assert late.guest(100) == ResponseCode.NO_PERMISSION
+    assert late.closed
+    came[4].leave()
+    nowhere = Stranger(cluster, other)
+    nowhere.hello("x100", address="nowhere")
+    assert nowhere.closed
+    assert guests(cluster, other) == {f"x{n}" for n in range(1, 10)}
+    assert Stranger(cluster, other).guest(100) == ResponseCode.SUCCESS
+    assert guests(cluster, other) == {"x100", *(f"x{n}" for n in range(1, 10) if n != 5)}
+    leads_on(cluster, leader)
 
 
 @pytest.mark.parametrize(
@@ -202,3 +256,32 @@ def test_snapshot_when_a_chunk_was_damaged_on_its_way_then_it_is_not_installed()
     cluster.run_until(lambda: any("snapshot_refused" in line for line in cluster.lines), 3_000)
     cluster.run_until(lambda: cluster.applied[behind] == cluster.applied[leader], 3_000)
     assert damaged
+
+
+def test_guests_when_the_members_change_then_all_places_are_free_and_nobody_is_one() -> None:
+    """Whom the group does not name is not heard any more, however long its connection stays."""
+    cluster, _, other, _ = group()
+    came = [Stranger(cluster, other) for _ in range(MEMBERS_MAX)]
+    for number, stranger in enumerate(came, 1):
+        stranger.guest(number)
+    change = cluster.change(Member("n9", "nowhere", PORT), joins=True)
+    cluster.run_until(lambda: change.answer is not None)
+    cluster.run_until(lambda: "n9" in cluster.cores[other].node.members)
+    assert Stranger(cluster, other).guest(100) == ResponseCode.SUCCESS
+    term = cluster.cores[other].node.term
+    assert not came[0].closed
+    came[0].raft(m.VoteRequest(term + 1, "x1", 10**6, term, True))
+    assert came[0].closed
+    assert cluster.cores[other].node.term == term
+
+
+def test_member_when_it_speaks_as_another_then_it_is_not_heard() -> None:
+    """One that has proved who it is could make another one's promises."""
+    cluster, leader, other, third = group()
+    stranger = Stranger(cluster, other)
+    stranger.hello(third)
+    term = cluster.cores[other].node.term
+    stranger.raft(m.VoteRequest(term + 1, leader, 10**6, term, True))
+    assert stranger.closed
+    assert any(f"{third} speaks as {leader}" in line for line in cluster.lines)
+    assert cluster.cores[other].node.term == term

@@ -1,0 +1,69 @@
+"""1009 on a node whose disk does not do what is asked of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import cast
+
+import pytest
+
+from rmqha.base.errors import DiskFailed
+from rmqha.controller.aio.config_changes import ConfigChanges
+from rmqha.controller.settings import load_config
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.command import RemotingCommand
+from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.logs import Logger
+from rmqha.sim.disk import SimDisk
+
+UPDATE_CONFIG, SYSTEM_ERROR = 1009, 1
+
+
+class Broken(SimDisk):
+    """A disk whose writes raise an error."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(random.Random(1))
+        self.error = error
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        """Never done."""
+        raise self.error
+
+
+class Asker:
+    """A connection that keeps what it is sent."""
+
+    peer = "10.0.0.1:1"
+
+    def __init__(self) -> None:
+        self.answers: list[RemotingCommand] = []
+
+    def send(self, answer: RemotingCommand) -> None:
+        """Keep it."""
+        self.answers.append(answer)
+
+
+@pytest.mark.parametrize(
+    "error", [DiskFailed("full"), FileNotFoundError("gone"), ValueError("odd")]
+)
+async def test_update_when_the_file_cannot_be_stored_then_whoever_asked_is_told(
+    error: Exception,
+) -> None:
+    """Without an answer mqadmin waits until it gives up, and does not know that it counts."""
+    config = load_config(
+        {"controllerDLegerGroup": "g", "controllerDLegerPeers": "n0-h:1",
+         "controllerDLegerSelfId": "n0"}, home="/opt", user_home="/home",
+    )  # fmt: skip
+    tasks, asker = Tasks(Logger()), Asker()
+    changes = ConfigChanges(
+        config, disk=Broken(error), tasks=tasks, log=Logger(), on_changed=lambda: None
+    )
+    body = b"enableElectUncleanMaster=true\n"
+    changes.answer(cast("Connection", asker), RemotingCommand(UPDATE_CONFIG, body=body))
+    (storing,) = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.gather(storing, return_exceptions=True)
+    (answer,) = asker.answers
+    assert answer.code == SYSTEM_ERROR
+    assert (answer.remark or "").startswith("changed, but not stored: ")
