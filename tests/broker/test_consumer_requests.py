@@ -75,6 +75,9 @@ SELECTED = ConsumerGroup(GROUP, subscriptions={"T": subscription("T", "a > 1", "
 BROADCAST = ConsumerGroup(
     GROUP, message_model="BROADCASTING", subscriptions={"T": Subscription("T")}
 )
+NOTHING = ConsumerGroup(GROUP, subscriptions={"T": subscription("T", "||", version=5)})
+"""No message matches; each pull went further and brought nothing."""
+
 GOOD = TopicConfig("T", 4, 4)
 
 
@@ -95,6 +98,9 @@ GOOD = TopicConfig("T", 4, 4)
         ({"sysFlag": 2, "subVersion": 6}, GroupConfig(GROUP), GOOD, EVERYTHING, 0),
         ({"sysFlag": 2, "subVersion": 6}, GroupConfig(GROUP), GOOD, SELECTED, 25),
         ({}, GroupConfig(GROUP), GOOD, None, 0),
+        ({"subscription": "||"}, GroupConfig(GROUP), GOOD, None, 23),
+        ({"subscription": " || "}, GroupConfig(GROUP), GOOD, None, 23),
+        ({"sysFlag": 2}, GroupConfig(GROUP), GOOD, NOTHING, 23),
     ],
 )
 def test_pull_when_checked_then_javas_code_in_javas_order(
@@ -143,6 +149,18 @@ def test_pull_when_anywhere_in_a_queue_then_the_table_of_answers(
     assert (fields["minOffset"], fields["maxOffset"]) == ("0", "5")
     assert fields["suggestWhichBrokerId"] == "0"
     assert offsets_in(answer.body) == (list(range(offset, 5)) if code == 0 else [])
+
+
+def test_pull_when_it_may_wait_beyond_the_end_then_the_master_sends_it_back_at_once(
+    alone: ReplicaCluster,
+) -> None:
+    """It has all there is: what is held there misses every message up to its offset."""
+    put(alone, 5)
+    client = connect(alone)
+    number = client.pull(GROUP, TOPIC, 9)
+    alone.until(lambda: number in client.answers, "an answer", 1_000)
+    answer = client.answers[number]
+    assert (answer.code, (answer.ext_fields or {})["nextBeginOffset"]) == (21, "5")
 
 
 def test_pull_when_the_queue_is_empty_then_zero_waits_and_else_is_moved(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rmqha.base.errors import LocalProtocolError
-from rmqha.broker.pop.aio import pop_requests
+from rmqha.broker.pop.aio import pop_requests, queue_takes
 from rmqha.broker.pop.check_points import REVIVE_TOPIC
 from rmqha.broker.pop.request import PopKey, encode_key
 from rmqha.broker.topics.topic_table import TopicConfig
@@ -304,6 +304,8 @@ BAD_POPS: list[tuple[dict[str, object], int]] = [
     ({"invisibleTime": 10**12}, 29),
     ({"expType": "SQL92", "exp": "a >"}, 23),
     ({"expType": "XPATH", "exp": "/a"}, 23),
+    ({"exp": "||"}, 23),
+    ({"exp": " || "}, 23),
     ({"consumerGroup": "no group"}, 26),
 ]
 
@@ -629,6 +631,31 @@ def test_notification_when_something_comes_then_it_is_told(cluster: ReplicaClust
     assert (answer.ext_fields or {})["hasMsg"] == "false"
     answer = cluster.ask(master.config.address, 200055, fields)
     assert answer.ext_fields == {"pollingNum": "0"}
+
+
+def test_notification_when_what_is_wanted_is_far_behind_then_it_says_yes(
+    cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than one look passes over: it said no for ever, and who waits for a yes never popped."""
+    monkeypatch.setattr(queue_takes, "SCAN_MAX", 5)
+    for number in range(12):
+        assert cluster.send(number, e="0") is not None
+    master = cluster.master()
+    assert master is not None
+    fields = {
+        "consumerGroup": GROUP, "topic": TOPIC, "queueId": "0", "pollTime": "100", "bornTime": "0",
+        "exp": "TagB", "expType": "TAG",
+    }  # fmt: skip
+
+    def has_message() -> bool:
+        answer = cluster.ask(master.config.address, 200054, fields)
+        return (answer.ext_fields or {})["hasMsg"] == "true"
+
+    assert has_message()
+    assert master.offsets.table.groups_of(TOPIC) == [], "the question moves nobody"
+    for _ in range(3):
+        assert pop(cluster, exp="TagB", queueId=0) == (210, [])
+    assert not has_message(), "a pop has passed over all there is"
 
 
 def test_held_pops_when_there_are_too_many_then_further_ones_are_told_209() -> None:

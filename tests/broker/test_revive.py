@@ -202,3 +202,62 @@ def test_pop_when_a_master_reigns_again_then_it_begins_at_the_kept_offset() -> N
             return b"body-4" in bodies(seen)
 
         one.until(is_there, "the message", 20_000)
+
+
+def restart(cluster: ReplicaCluster) -> BrokerReplica:
+    """End the only replica in order, so that its files are written, and start it again."""
+    master = master_of(cluster)
+    stopped = cluster.loop.create_task(master.stop())
+    cluster.until(stopped.done, "its end")
+    host = cluster.host_of(master)
+    cluster.kill(host)
+    cluster.boot(host)
+    cluster.until(lambda: cluster.master() is not None, "a master")
+    return master_of(cluster)
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("kept_offset", [1_000_000, 2])
+def test_revive_when_its_offset_is_beyond_the_queue_then_all_that_comes_is_delivered(
+    monkeypatch: pytest.MonkeyPatch, kept_offset: int
+) -> None:
+    """A client could store any; nothing was revived for as long as the offset stood there."""
+    with ReplicaCluster(seed=21, replicas=1, reviveQueueNum=1) as one:
+        one.boot_all()
+        one.send(0)
+        master = master_of(one)
+        monkeypatch.setattr(master.pop.revive, "_keep", lambda *_: None)
+        place = REVIVE_GROUP, revive_topic(master), 0
+        master.offsets.table.commit(*place, kept_offset, master.clock.wall_ms())
+        master.offsets.changed()
+        master = restart(one)
+        for number in (1, 2):
+            assert len(pop(one, invisibleTime=2_000)[1]) == 1
+            one.until(lambda number=number: kept(master) == number - 1, "its end", 10_000)
+            assert master.pop.revive.revived == number
+        # What is kept is true again: another start passes over nothing, and brings nothing twice.
+        master = restart(one)
+        assert len(pop(one, invisibleTime=2_000)[1]) == 1
+        one.until(lambda: master.pop.revive.revived == 1, "the third", 10_000)
+        one.run_for(1_000)
+        assert (kept(master), master.pop.revive.revived) == (2, 1)
+
+
+@pytest.mark.costly
+def test_revive_when_it_begins_anew_then_it_reads_the_first_record_that_is_not_done() -> None:
+    """The kept offset is that of the last one that is: what stands behind it is read."""
+    with ReplicaCluster(seed=21, replicas=1, reviveQueueNum=1) as one:
+        one.boot_all()
+        one.send(0)
+        one.send(4)
+        master = master_of(one)
+        reader, topic = master.store.reader, revive_topic(master)
+        assert len(pop(one, 1, invisibleTime=2_000)[1]) == 1
+        one.until(lambda: kept(master) == 0, "the first one's end", 10_000)
+        assert len(pop(one, 1, queueId=0, invisibleTime=2_000)[1]) == 1
+        one.until(lambda: reader.max_offset(topic, 0) == 2, "its check point", 10_000)
+        one.until(lambda: master.pop.revive.open_count == 1, "that it is read", 1_000)
+        assert kept(master) == 0
+        master = restart(one)
+        one.until(lambda: kept(master) == 1, "its end", 10_000)
+        assert master.pop.revive.revived == 1

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 
 import pytest
 
 from rmqha.base.errors import DiskFailed
+from rmqha.broker.groups.request_modes import RequestMode, RequestModes
+from rmqha.remoting.command import RemotingCommand
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 from tests.broker.test_producer_services import send, stored
 
@@ -174,3 +177,48 @@ def test_change_when_only_the_log_has_it_then_the_next_process_has_it_too(
     cluster.boot(host)
     cluster.until(lambda: cluster.master() is not None, "the master again")
     assert tables(cluster) == changed
+
+
+def test_request_modes_when_one_cannot_be_written_then_what_others_have_set_stays(
+    cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table went back to what it was before the first of two, the second one's mode included."""
+    address, modes = begin(cluster), master_of(cluster).pop.modes
+    disk = cluster.disks[cluster.broker_hosts[0]]
+    write, failed, both = disk.write_atomic, list[str](), asyncio.Event()
+
+    async def write_third(path: str, data: bytes) -> None:
+        # The file writes itself, and so does who has set the first mode: both in vain.
+        if path.endswith("messageRequestMode.json") and len(failed) < 2:
+            failed.append(path)
+            await both.wait()
+            raise DiskFailed("read-only file system")
+        await write(path, data)
+
+    monkeypatch.setattr(disk, "write_atomic", write_third)
+    mine = list[RemotingCommand]()
+    cluster.ask_later(address, 401, {}, MODE, mine.append)
+    cluster.until(lambda: failed, "the first write")
+    other = list[RemotingCommand]()
+    cluster.ask_later(address, 401, {}, MODE.replace(b"OldGroup", b"Other"), other.append)
+    cluster.until(lambda: modes.known("Old", "Other"), "the second mode")
+    both.set()
+    cluster.until(lambda: mine and other, "both answers")
+    assert [mine[0].code, other[0].code] == [1, 0]
+    assert modes.known("Old", "OldGroup") is None
+    assert modes.known("Old", "Other") is not None
+
+
+def test_request_mode_when_taken_back_then_the_one_before_counts() -> None:
+    """Unless another one has been set since."""
+    modes = RequestModes(9, RequestMode("", "", "POP", -1))
+    first, second, third = (RequestMode("T", "G", "POP", share) for share in (1, 2, 3))
+    for mode in (first, second):
+        assert modes.put(mode) is None
+    modes.take_back(second, first)
+    assert modes.known("T", "G") == first
+    assert modes.put(third) is None
+    modes.take_back(first, None)
+    assert modes.known("T", "G") == third
+    modes.take_back(third, None)
+    assert modes.known("T", "G") is None

@@ -185,6 +185,7 @@ class BrokerReplica:
         self.services = MasterServices(self, disk, sets, unique_ids, log, self._failed)
         self.metadata.on_cut = self.services.cut
         self.pop = PopParts(self, self.services, self._client, disk, log)
+        self.metadata.on_ended = self.pop.ended
         self._copy_from_master()
         self.logical = LogicalParts(self, sets, self._registration.told, log)
         self.scrub = Scrub(self, self._client, log)
@@ -316,9 +317,9 @@ class BrokerReplica:
         loaded = self.store.loaded
         await self._replication.open(clean=loaded is not None and loaded.clean)
         await self.files.load()
+        await self.pop.load()  # records of the log may say that topics and groups of it are gone
         self.metadata.open()
         await self.logical.open()
-        await self.pop.load()
         await self.services.load()
         await self._migration.load()
         await self._doors.open()

@@ -25,6 +25,7 @@ from rmqha.store import properties as props
 
 TAG = "TAG"
 ALL_TAGS = "*"
+PARSE_FAILED = "parse the consumer's subscription failed"
 SUBSCRIPTIONS_MAX = 10_000
 """Topics of one group, and tags of one subscription."""
 
@@ -44,6 +45,11 @@ class Subscription(Struct, frozen=True):
     codes: tuple[int, ...] = ()
     class_filter_mode: bool = False
     hashes: frozenset[int] | None = None
+
+    @property
+    def wants_nothing(self) -> bool:
+        """Whether no message can match, as for ``||``; a group would be moved past all there are."""
+        return self.expression_type == TAG and self.hashes is not None and not self.hashes
 
     def members(self) -> dict[str, Any]:
         """The JSON members."""

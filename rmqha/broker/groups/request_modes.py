@@ -93,6 +93,20 @@ class RequestModes:
         self._modes[key] = mode
         return None
 
+    def known(self, topic: str, group: str) -> RequestMode | None:
+        """The mode that an operator has set."""
+        return self._modes.get((topic, group))
+
+    def take_back(self, mode: RequestMode, before: RequestMode | None) -> None:
+        """A mode that was set is not to count, and one that somebody has set meanwhile is."""
+        key = mode.topic, mode.group
+        if self._modes.get(key) is not mode:
+            return
+        if before is None:
+            del self._modes[key]
+        else:
+            self._modes[key] = before
+
     def members(self) -> dict[str, Any]:
         """The JSON members of the file and of 402."""
         table: dict[str, dict[str, Any]] = {}

@@ -40,6 +40,9 @@ AHEAD_MAX_MS = 60_000
 """The timers bring a check point a second before it is over: one that claims to be over later than
 this after it was stored is taken up then."""
 
+_LOG_END = "RMQHA_LOG_END"
+"""A property of a check point's message, which its delivery keeps and Java passes over."""
+
 _CHECK_POINT, _ACK, _BATCH_ACK = "ck", "ack", "bAck"
 
 Key = tuple[str, str, int, int, int, str]
@@ -51,6 +54,8 @@ class CheckPoint(NamedTuple):
     Attributes:
         offsets: of the messages, in the queue.
         repeated: how often its revival has failed.
+        log_end: where the log ended when they were handed out; 0 when nobody has noted it, as Java. What
+            stands there or behind is none of them: the topic was deleted, and made anew.
     """
 
     topic: str
@@ -62,6 +67,11 @@ class CheckPoint(NamedTuple):
     broker_name: str
     offsets: tuple[int, ...]
     repeated: int = 0
+    log_end: int = 0
+
+    def holds(self, physical_offset: int) -> bool:
+        """Whether what is at one of its offsets now can be what was handed out."""
+        return not self.log_end or physical_offset < self.log_end
 
     @property
     def revive_ms(self) -> int:
@@ -123,9 +133,11 @@ class CheckPoint(NamedTuple):
             )
         )  # fmt: skip
         due_ms = self.revive_ms - ACK_INTERVAL_MS
+        more = {_LOG_END: str(self.log_end)} if self.log_end else {}
         return _message(
-            revive_topic, revive_queue, self.encode(), _CHECK_POINT, unique, due_ms, host, wall_ms
-        )
+            revive_topic, revive_queue, self.encode(), _CHECK_POINT, unique, due_ms, host, wall_ms,
+            more,
+        )  # fmt: skip
 
 
 def _count(members: Mapping[str, Any], name: str, below: int = INT64_MAX) -> int:
@@ -228,9 +240,10 @@ class Acks(NamedTuple):
 
 def _message(
     topic: str, queue: int, body: bytes, tag: str, unique: str, due_ms: int, host: bytes,
-    wall_ms: int,
+    wall_ms: int, more: Mapping[str, str] | None = None,
 ) -> Message:  # fmt: skip
-    properties = props.encode({"TAGS": tag, "UNIQ_KEY": unique, "TIMER_DELIVER_MS": str(due_ms)})
+    pairs = {"TAGS": tag, "UNIQ_KEY": unique, "TIMER_DELIVER_MS": str(due_ms), **(more or {})}
+    properties = props.encode(pairs)
     return Message(topic, queue, body, properties, wall_ms, host, host)
 
 
@@ -242,7 +255,8 @@ def read_record(properties: bytes, body: bytes, own_name: str) -> CheckPoint | A
     """
     tag = (props.find(properties, b"TAGS") or b"").decode("utf-8", "replace")
     if tag == _CHECK_POINT:
-        return CheckPoint.decode(body, own_name)
+        log_end = props.find_integer(properties, _LOG_END.encode())
+        return CheckPoint.decode(body, own_name)._replace(log_end=max(0, log_end or 0))
     if tag in (_ACK, _BATCH_ACK):
         return Acks.decode(body, own_name, batch=tag == _BATCH_ACK)
     return None

@@ -8,6 +8,7 @@ as safe as an acknowledged message: a crash hands messages out again, and never 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from typing import NamedTuple
 
 Key = tuple[str, str, int]
@@ -80,6 +81,14 @@ class PopOffsets:
         """Somebody has set the group's offset: what was popped before moves it no more."""
         self._forget(key)
         self._waiting = deque(one for one in self._waiting if one.key != key)
+
+    def ended(self, topics: Container[str], groups: Container[str]) -> None:
+        """Topics and groups are gone: one made anew under such a name begins anew."""
+        gone = {key for key in self._counts if key[1] in topics or key[0] in groups}
+        for key in gone:
+            self._forget(key)
+        if gone:
+            self._waiting = deque(one for one in self._waiting if one.key not in gone)
 
     def clear(self) -> None:
         """The role has ended; the next master reads the kept offsets."""

@@ -9,7 +9,7 @@ Source: ConsumerOrderInfoManager and ExtraInfoUtil of RocketMQ 5.1 to 5.5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
@@ -217,6 +217,10 @@ class OrderTable:
     def forget(self, key: Key) -> None:
         """An operator has moved the group: nothing counts as in flight."""
         self._table.pop(key, None)
+
+    def of_ended(self, topics: Container[str], groups: Container[str]) -> list[Key]:
+        """The queues of topics and groups that are gone."""
+        return [key for key in self._table if key[0] in topics or key[1] in groups]
 
     def clean(self, wall_ms: int, exists: Callable[[Key], bool]) -> int:
         """Forget queues that are gone or idle; how many."""

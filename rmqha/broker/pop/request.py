@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.json_members import json_array, json_object, number, read_object, text
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.groups.consumers import TAG, Subscription, subscription
+from rmqha.broker.groups.consumers import PARSE_FAILED, TAG, Subscription, subscription
 from rmqha.broker.pop.bit_sets import bits_of, check_size
-from rmqha.broker.topics.group_table import GroupConfig
+from rmqha.broker.topics.group_table import GroupConfig, own_group_refusal
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import (
@@ -190,6 +190,9 @@ def check_pop(
         )
     if not group.consume_enable:
         return Refusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
+    refusal = own_group_refusal(name)
+    if refusal is not None:
+        return refusal
     error = name_error(retry_topic_of(pop.topic, name).encode())
     if error is not None:
         # What is popped comes again from there.
@@ -203,7 +206,10 @@ def _wanted(pop: PopRequest, invisible_max_ms: int) -> Subscription | Refusal:
             ResponseCode.INVALID_PARAMETER,
             f"an invisible time of {pop.invisible_ms} ms is not from 0 to {invisible_max_ms}",
         )
-    return subscription(pop.topic, pop.expression, pop.expression_type, 0)
+    wanted = subscription(pop.topic, pop.expression, pop.expression_type, 0)
+    if wanted.wants_nothing:
+        return Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
+    return wanted
 
 
 def parse_key(value: str) -> PopKey:

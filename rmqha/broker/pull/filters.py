@@ -12,6 +12,9 @@ import struct
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from rmqha.broker.groups.consumers import (
+    PARSE_FAILED as PARSE_FAILED,
+)  # rooms above take it from here
 from rmqha.broker.groups.consumers import TAG, Subscription
 from rmqha.store import properties as props
 from rmqha.store.record import BORN_HOST_V6, MAGIC_V2, STORE_HOST_V6
@@ -31,8 +34,6 @@ SCAN_FILTERED_MAX = 1_000
 
 STEPS_MAX = 16_000
 """Steps of selectors, likewise; about a microsecond each."""
-
-PARSE_FAILED = "parse the consumer's subscription failed"
 
 
 class Matches:

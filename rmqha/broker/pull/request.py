@@ -142,6 +142,9 @@ def check_pull(
         if isinstance(found, Refusal):
             return found
         wanted = found
+    if wanted.wants_nothing:
+        # Java's parser refuses such a text. Its broker takes it in a heartbeat, and passes over all.
+        return Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
     return wanted
 
 

@@ -27,6 +27,10 @@ GROUP_LENGTH_MAX = FOLDER_NAME_MAX - len(RETRY_PREFIX)
 """So that its retry topic can have a folder; Java lets clients make groups of up to 255."""
 RETRY_QUEUES_MAX = 1024
 SYSTEM_PREFIX = "CID_RMQ_SYS_"
+OWN_GROUPS = frozenset({f"{SYSTEM_PREFIX}REVIVE_GROUP", f"{SYSTEM_PREFIX}TRANS"})
+"""Under these names a broker's own services keep their positions: nobody else may move them. Others
+with the prefix are free, and clients use them, as those of RocketMQ's MQTT do."""
+
 FIRST_SLAVE_ID = 1
 
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -200,6 +204,13 @@ def _json_bytes(group: GroupConfig) -> int:
     """How long a group's member of the table is, at most."""
     own = (group.attributes, group.retry_policy, group.more)
     return 480 + 2 * len(group.name) + sum(len(fastjson.dumps(dict(one))) for one in own if one)
+
+
+def own_group_refusal(name: str) -> Refusal | None:
+    """Why a client may not move a group's offsets, or pop for it."""
+    if name not in OWN_GROUPS:
+        return None
+    return Refusal(ResponseCode.NO_PERMISSION, f"the offsets of {name} are the broker's own")
 
 
 def system_groups() -> list[GroupConfig]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
 
 from rmqha.base.errors import DiskFailed, RemoteProtocolError, RmqhaError
 from rmqha.broker.common.aio.config_file import ConfigFile
@@ -70,24 +69,25 @@ class AssignmentProcessor:
         refused = unwritable(broker, request)
         if refused is not None:
             return refused
-        before = self._modes.members()
+        before = self._modes.known(mode.topic, mode.group)
         refusal = self._modes.put(mode)
         if refusal is not None:
             return request.reply(refusal.code, refusal.remark)
         self._file.changed()
-        work = self._saved(connection, request, before)
+        work = self._saved(connection, request, mode, before)
         broker.answers.start(work, connection, request, name="request modes")
         return None
 
     async def _saved(
-        self, connection: Connection, request: RemotingCommand, before: dict[str, Any]
-    ) -> None:
+        self, connection: Connection, request: RemotingCommand, mode: RequestMode,
+        before: RequestMode | None,
+    ) -> None:  # fmt: skip
         """Answer when the file holds it; what cannot be written is as it was before."""
         answer = request.reply(ResponseCode.SUCCESS)
         try:
             await self._file.save()
         except DiskFailed as error:
-            self._modes.load(before)
+            self._modes.take_back(mode, before)
             answer = request.reply(ResponseCode.SYSTEM_ERROR, f"nothing is changed: {error}")
         if not request.is_oneway:
             connection.send(answer)

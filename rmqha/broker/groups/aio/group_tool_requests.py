@@ -11,6 +11,7 @@ from rmqha.broker.common.aio.ports import Handlers, unwritable
 from rmqha.broker.common.json_members import MessageQueue
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.groups.offset_questions import correction_offsets, time_span
+from rmqha.broker.topics.group_table import own_group_refusal
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
@@ -99,10 +100,11 @@ class GroupToolProcessor:
             return request.reply(
                 ResponseCode.SYSTEM_ERROR, "offsets are changed at the master only"
             )
-        refused = unwritable(broker, request)
+        source, target = text_field(fields, "srcGroup", ""), text_field(fields, "destGroup", "")
+        refusal = own_group_refusal(target)
+        refused = unwritable(broker, request) or (refusal and request.reply(*refusal))
         if refused is not None:
             return refused
-        source, target = text_field(fields, "srcGroup", ""), text_field(fields, "destGroup", "")
         if broker.groups.find(target, may_write=True) is None:
             return request.reply(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {target} not exist!"

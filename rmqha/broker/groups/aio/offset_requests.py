@@ -16,6 +16,7 @@ from rmqha.broker.groups.offset_rules import (
     queues_to_reset,
     starts_at_zero,
 )
+from rmqha.broker.topics.group_table import own_group_refusal
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
@@ -108,6 +109,9 @@ class OffsetProcessor:
         topic, queue_id = _queue(request)
         group = text_field(fields, "consumerGroup", "")
         offset = long_field(fields, "commitOffset", None)
+        refusal = own_group_refusal(group)
+        if refusal is not None:
+            return request.reply(refusal.code, refusal.remark)
         # A slave may not have copied a group that its master made a moment ago.
         if broker.groups.find(group, may_write=False) is None or (
             broker.role is Role.MASTER and not broker.groups.is_served(group)
@@ -251,6 +255,9 @@ class OffsetProcessor:
             return request.reply(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic {wanted.topic} does not exist"
             )
+        refusal = own_group_refusal(wanted.group)
+        if refusal is not None:
+            return request.reply(refusal.code, refusal.remark)
         if broker.groups.table.get(wanted.group) is None:
             return request.reply(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"group {wanted.group} does not exist"

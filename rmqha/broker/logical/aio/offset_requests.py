@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 
 from rmqha.broker.common.aio.ports import Handler, Handlers
 from rmqha.broker.groups.aio.ports import Broker
-from rmqha.broker.groups.offset_rules import BOUNDARY_UPPER, NOWHERE
+from rmqha.broker.groups.offset_rules import BOUNDARY_UPPER
 from rmqha.broker.logical.aio.forwarding import Forwarding
-from rmqha.broker.logical.aio.segments import SegmentAccess
+from rmqha.broker.logical.aio.segments import Later, SegmentAccess
 from rmqha.broker.logical.place import mapping_for
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -123,32 +123,19 @@ class LogicalOffsets:
             return request.reply(ResponseCode.SYSTEM_BUSY, UNDECIDED)
         group = text_field(fields, "consumerGroup", "")
         physical = max(item.physical(offset), 0)
-        self._forget_later(group, topic, segments, item)
+        later = self._access.later(topic, group, segments, item)
         if self._access.is_here(item):
             # Read by the handler at once; the frame's own fields are nobody else's.
             request.ext_fields = {
                 **fields, "queueId": str(item.queue_id), "commitOffset": str(physical),
             }  # fmt: skip
-            return ordinary(connection, request)
-        work = self._commit_there(connection, request, topic, item, group, physical)
+            answer = ordinary(connection, request)
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
+                self._access.forget(topic, group, later)
+            return answer
+        work = self._commit_there(connection, request, topic, item, group, physical, later)
         self._broker.answers.start(work, connection, request, name="logical commit")
         return None
-
-    def _forget_later(
-        self, group: str, topic: str, segments: Segments, item: LogicQueueMappingItem
-    ) -> None:
-        """A group that goes back is looked for in the newest segments first: it is not there.
-
-        It is stored as -1, which Java takes for nothing as well, so that slaves hear of it.
-        """
-        offsets, wall_ms = self._broker.offsets, self._broker.clock.wall_ms()
-        for later in segments:
-            if later.gen <= item.gen or not self._access.is_here(later):
-                continue
-            stored = offsets.table.query(group, topic, later.queue_id)
-            if stored is not None and stored > NOWHERE:
-                offsets.table.commit(group, topic, later.queue_id, NOWHERE, wall_ms)
-                offsets.changed()
 
     async def _commit_there(
         self,
@@ -158,11 +145,15 @@ class LogicalOffsets:
         item: LogicQueueMappingItem,
         group: str,
         physical: int,
+        later: Later,
     ) -> None:
         answer = await self._access.ask(
             item, RequestCode.UPDATE_CONSUMER_OFFSET, topic,
             consumerGroup=group, commitOffset=physical,
         )  # fmt: skip
+        if answer.code == ResponseCode.SUCCESS:
+            # Not before: where nothing was stored there, the group would be nowhere.
+            self._access.forget(topic, group, later)
         if not request.is_oneway:
             connection.send(request.reply(answer.code, answer.remark))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rmqha.base.errors import RmqhaError
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.groups.offset_rules import NOWHERE
@@ -10,7 +12,10 @@ from rmqha.broker.naming.aio.other_sets import OtherSets
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import FieldValue, ext_fields, long_field
-from rmqha.statictopic.mapping import LogicQueueMappingItem
+from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments
+
+Later = Mapping[int, int]
+"""What a group has stored here for segments behind one, by their physical queue."""
 
 FORWARD_TIMEOUT_MS = 3_000
 """Java's ``forwardTimeout``."""
@@ -127,3 +132,29 @@ class SegmentAccess:
         answer = await self.ask(item, code, topic, consumerGroup=group, commitOffset=offset)
         if answer.code != ResponseCode.SUCCESS:
             raise SegmentRefused(item.broker_name, answer.code, answer.remark)
+
+    # -- a group that goes back ----------------------------------------------------------------------
+
+    def later(
+        self, topic: str, group: str, segments: Segments, item: LogicQueueMappingItem
+    ) -> Later:
+        """What a group has stored here for segments behind the one that it commits to."""
+        query = self._broker.offsets.table.query
+        found = {
+            one.queue_id: query(group, topic, one.queue_id)
+            for one in segments
+            if one.gen > item.gen and self.is_here(one)
+        }
+        return {queue: offset for queue, offset in found.items() if offset not in (None, NOWHERE)}
+
+    def forget(self, topic: str, group: str, later: Later) -> None:
+        """The group is stored further back: it is looked for in the newest segments first.
+
+        It is stored as -1, which Java takes for nothing as well, so that slaves hear of it. What has
+        been stored since it was looked at is newer, and stays.
+        """
+        offsets, wall_ms = self._broker.offsets, self._broker.clock.wall_ms()
+        for queue_id, offset in later.items():
+            if offsets.table.query(group, topic, queue_id) == offset:
+                offsets.table.commit(group, topic, queue_id, NOWHERE, wall_ms)
+                offsets.changed()

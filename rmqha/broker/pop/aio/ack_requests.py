@@ -99,7 +99,7 @@ class AckProcessor:
         pop_ms = max(wall_ms, ack.key.pop_ms + 1)
         point = CheckPoint(
             ack.topic, ack.consumer_group, ack.queue_id, ack.offset, pop_ms, ack.invisible_ms,
-            ack.key.broker_name, (ack.offset,),
+            ack.key.broker_name, (ack.offset,), log_end=self._broker.store.max_offset,
         )  # fmt: skip
         revive_queue = ack.key.revive_queue
         later = point.message(self._revive_topic, revive_queue, self._host, wall_ms)

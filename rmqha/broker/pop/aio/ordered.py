@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from rmqha.base.errors import MessageIllegal
@@ -77,6 +77,11 @@ class OrderedPops:
         """The group was moved by an operator."""
         self.table.forget(key)
         self._changed(key)
+
+    def ended(self, topics: Container[str], groups: Container[str]) -> None:
+        """Topics and groups are gone: nothing of theirs is in flight any more."""
+        for key in self.table.of_ended(topics, groups):
+            self.forget(key)
 
     # -- acknowledgements --------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container
 from typing import Any
 
 from rmqha.broker.common.aio.config_file import ConfigFile, content_of
@@ -46,7 +47,9 @@ class PopParts:
         )
         self.orders = OrderedPops(broker, disk)
         self.pops = PopProcessor(broker, services, self.orders)
-        self.revive = ReviveService(broker, services.writer, services.timer_service, log)
+        self.revive = ReviveService(
+            broker, services.writer, services.timer_service, services.rules, log
+        )
         services.also("pop revive", self.revive.run)
         self._acks = AckProcessor(broker, services, self.orders)
         self._peeks = PeekProcessor(broker, self.pops.popped_to)
@@ -60,6 +63,11 @@ class PopParts:
             **self._peeks.handlers(),
             **self._assignments.handlers(),
         }
+
+    def ended(self, topics: Container[str], groups: Container[str]) -> None:
+        """Topics and groups are gone, with what they have stored: nothing is left of their pops."""
+        self.pops.ended(topics, groups)
+        self.orders.ended(topics, groups)
 
     async def load(self) -> None:
         """Read the files; raises as ``ConfigFile.read``."""

@@ -6,6 +6,8 @@ offset in ``broker/pop/queue_choice.py``.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.pop.aio.ordered import OrderedPops
 from rmqha.broker.pop.offsets import Key, PopOffsets
@@ -33,6 +35,10 @@ class PopPositions:
     def clear(self) -> None:
         """A role was taken up: kept offsets count again."""
         self._offsets.clear()
+
+    def ended(self, topics: Container[str], groups: Container[str]) -> None:
+        """Topics and groups are gone: what was popped of them moves nobody any more."""
+        self._offsets.ended(topics, groups)
 
     def next_offset(self, key: Key, init_mode: int) -> int:
         """Where this pop begins: where an operator wants it, where the last one ended, or anew."""

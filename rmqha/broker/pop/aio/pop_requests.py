@@ -7,7 +7,7 @@ has (``queue_takes.py``). With nothing to give it waits like a pull, until any o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
@@ -49,7 +49,7 @@ class PopProcessor:
         self._pulling = broker.store.pulling
         self._revive_queues = config.integer("reviveQueueNum")
         self._poll_ms_max = config.integer("heldPullTimeMax")
-        self._waiting = WaitingPops(broker, self._serve, self._refusal)
+        self._waiting = WaitingPops(broker, self._serve_again, self._refusal)
         self._positions = PopPositions(broker, services, orders)
         self._takes = QueueTakes(broker, services, orders, self._positions, self._waiting.arrived)
         orders.on_free = lambda topic, queue_id: self._waiting.arrived([(topic.encode(), queue_id)])
@@ -67,6 +67,10 @@ class PopProcessor:
     def held_count(self) -> int:
         """Pops that wait."""
         return len(self._waiting)
+
+    def ended(self, topics: Container[str], groups: Container[str]) -> None:
+        """Topics and groups are gone, with what they have stored."""
+        self._positions.ended(topics, groups)
 
     def popped_to(self, key: Key) -> int | None:
         """Where the next pop of a queue begins; None where the kept offset says so."""
@@ -139,6 +143,17 @@ class PopProcessor:
             self._services.rules.delay_max_ms,
         )
 
+    def _gone(self, pop: PopRequest) -> Refusal | None:
+        """Why a pop that has waited gets nothing: its topic or its group may be gone by now.
+
+        A group is not made for it: whoever has deleted it does not want it back.
+        """
+        broker, name = self._broker, pop.consumer_group
+        group = broker.groups.find(name, may_write=False) if broker.groups.is_served(name) else None
+        topic = broker.topics.table.get(pop.topic)
+        checked = check_pop(pop, group, topic, self._services.rules.delay_max_ms)
+        return checked if isinstance(checked, Refusal) else None
+
     # -- one pop -----------------------------------------------------------------------------------
 
     def _serve_or_hold(self, asked: Asked) -> None:
@@ -153,7 +168,7 @@ class PopProcessor:
         await self._pulling.fetch(cold.found)
         if asked.connection.is_closing:
             return  # what its client took now would be with nobody until its time is over
-        refusal = self._refusal()
+        refusal = self._refusal() or self._gone(asked.pop)
         if refusal is not None:
             answer_refusal(asked, refusal)
             return
@@ -161,6 +176,14 @@ class PopProcessor:
 
     def _queues(self, pop: PopRequest, turn: int) -> Iterator[tuple[str, int]]:
         return queues_in_turn(pop, self._broker.topics.table.topics, turn, in_order=pop.order)
+
+    def _serve_again(self, asked: Asked) -> bool:
+        """The same for one that has waited; raises likewise."""
+        refusal = self._gone(asked.pop)
+        if refusal is None:
+            return self._serve(asked)
+        answer_refusal(asked, refusal)
+        return True
 
     def _serve(self, asked: Asked) -> bool:
         """Answer if there is something, now or once it is in memory.

@@ -70,7 +70,8 @@ class QueueTakes:
         if looks and self._pulling.is_cold(found) and not asked.fetched.has(cold):
             taken.cold = cold
         if asked.tells:
-            taken.count += found.messages
+            # Behind all that was looked at and is not wanted there may be something: a pop goes on.
+            taken.count += found.messages or int(self._is_cut_short(found, offset))
             return
         if taken.cold is not None and found.messages:
             # Handed out later; what other queues have given is not held up by it.
@@ -82,7 +83,7 @@ class QueueTakes:
             self._hand(asked, taken, topic, queue_id, offset, found)
         elif found.next_offset > offset and not points_nowhere(found.status):
             # Nothing of it was wanted.
-            taken.passed = taken.passed or found.next_offset < found.max_offset
+            taken.passed = taken.passed or self._is_cut_short(found, offset)
             self._positions.move(key, found.next_offset, 0)
         taken.rest += max(0, found.max_offset - found.next_offset)
 
@@ -102,6 +103,11 @@ class QueueTakes:
                 positions.set(key, offset)
             found = self._read(asked, taken, topic, queue_id, offset)
         return offset, found
+
+    @staticmethod
+    def _is_cut_short(found: Pulled, offset: int) -> bool:
+        """Whether what was looked at was passed over, and more of the queue is to be looked at."""
+        return not points_nowhere(found.status) and offset < found.next_offset < found.max_offset
 
     def _mend(self, offset: int, topic: str, queue_id: int) -> None:
         """Others are handed out meanwhile; who waits for this queue is served once it is whole."""
@@ -135,7 +141,7 @@ class QueueTakes:
             return
         point = CheckPoint(
             topic, pop.consumer_group, queue_id, offset, taken.pop_ms, pop.invisible_ms,
-            broker.config.broker_name, offsets,
+            broker.config.broker_name, offsets, log_end=broker.store.max_offset,
         )  # fmt: skip
         end = self._write(point, taken.revive_queue)
         self._positions.move((pop.consumer_group, topic, queue_id), found.next_offset, end)

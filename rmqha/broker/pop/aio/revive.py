@@ -10,7 +10,9 @@ from functools import partial
 
 from rmqha.base.errors import MessageIllegal, RemoteProtocolError
 from rmqha.broker.common.aio.writer import Writer
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.deferred.aio.timer_service import TimerService
+from rmqha.broker.deferred.delays import DelayRules, place
 from rmqha.broker.pop.check_points import (
     REVIVE_GROUP,
     REVIVE_TOPIC,
@@ -34,6 +36,9 @@ LOOK_MS = 200
 REVIVE_MAX = 64
 """Check points whose rest is written at once."""
 
+PUT_OFF_MS = 60_000
+"""Until messages are tried once more whose retry topic could not be made."""
+
 FIRST_POP_TIME = b"1ST_POP_TIME"
 
 
@@ -44,11 +49,14 @@ class ReviveService:
         revived: how many since the start.
     """
 
-    def __init__(self, broker: Broker, writer: Writer, timers: TimerService, log: Logger) -> None:
+    def __init__(
+        self, broker: Broker, writer: Writer, timers: TimerService, rules: DelayRules, log: Logger
+    ) -> None:
         config = broker.config
         self._broker = broker
         self._writer = writer
         self._timers = timers
+        self._rules = rules
         self._log = log
         self._topic = REVIVE_TOPIC + config.cluster_name
         self._own_name = config.broker_name
@@ -89,8 +97,12 @@ class ReviveService:
 
     def _begin(self, number: int) -> ReviveQueue:
         kept = self._broker.offsets.table.query(REVIVE_GROUP, self._topic, number)
-        low = self._broker.store.reader.min_offset(self._topic, number)
-        first = 0 if kept is None else kept + 1
+        store = self._broker.store
+        low = store.reader.min_offset(self._topic, number)
+        # An offset beyond the queue would pass over all that is to come. What the dispatcher has not
+        # come to counts: it was read before.
+        end = store.queues.next_offsets[self._topic.encode(), number]
+        first = 0 if kept is None else min(kept + 1, end)
         # The maximum is shared, so that no queue starves the others.
         count = self._broker.config.integer("reviveQueueNum")
         return ReviveQueue(max(first, low, 0), max(1, self._open_max // count))
@@ -179,7 +191,7 @@ class ReviveService:
         reader, point = self._broker.store.reader, due.point
         for offset in due.offsets:
             unit = reader.unit(point.topic, point.queue_id, offset)
-            if unit is not None:
+            if unit is not None and point.holds(unit.physical_offset):
                 yield unit.physical_offset
 
     def _revive(self, due: Due, stretch: Stretch) -> int:
@@ -201,23 +213,45 @@ class ReviveService:
             )  # fmt: skip
             return 0
         records = [(offset, self._popped(point, offset)) for offset in due.offsets]
-        size = sum(record.size for _, record in records if record is not None)
-        if not stretch.takes(size, len(records)):
+        found = [(offset, record) for offset, record in records if record is not None]
+        if found and not stretch.takes(sum(one.size for _, one in found), len(found)):
+            return 0
+        if len(found) < len(records):
+            gone = [offset for offset, record in records if record is None]
+            self._log.log("warning", "popped_messages_gone", topic=point.topic, offsets=gone)
+        if not found:
             return 0
         topic = self._retry_topic(point)
-        end = 0
-        for offset, record in records:
-            end = max(end, self._write(point, offset, record, topic))
-        return end
+        if topic is None:
+            return self._put_off(point._replace(offsets=tuple(offset for offset, _ in found)))
+        return max(self._write(point, offset, record, topic) for offset, record in found)
+
+    def _put_off(self, point: CheckPoint) -> int:
+        """Write a check point once more, which is over later; where that ends.
+
+        Nobody looks for messages in a retry topic that there is not, and the check points behind this
+        one are not to wait until it can be made.
+        """
+        wall_ms = self._broker.clock.wall_ms()
+        later = point._replace(
+            invisible_ms=max(0, wall_ms + PUT_OFF_MS - point.pop_ms), repeated=point.repeated + 1
+        )
+        self._log.log(
+            "warning", "revival_put_off", topic=point.topic, group=point.group,
+            messages=len(point.offsets), times=later.repeated,
+        )  # fmt: skip
+        message = later.message(self._topic, 0, self._host, wall_ms)
+        placed = place(message, self._rules, wall_ms)
+        # Without timers it waits in the revive topic itself.
+        return self._writer.append(message if isinstance(placed, Refusal) else placed).end
 
     def _popped(self, point: CheckPoint, offset: int) -> Record | None:
         unit = self._broker.store.reader.unit(point.topic, point.queue_id, offset)
-        return None if unit is None else self._walk.look(unit.physical_offset)
+        if unit is None or not point.holds(unit.physical_offset):
+            return None
+        return self._walk.look(unit.physical_offset)
 
-    def _write(self, point: CheckPoint, offset: int, record: Record | None, topic: str) -> int:
-        if record is None:
-            self._log.log("warning", "popped_message_expired", topic=point.topic, offset=offset)
-            return 0
+    def _write(self, point: CheckPoint, offset: int, record: Record, topic: str) -> int:
         message = revived_message(record, topic, point.pop_ms, self._host)
         try:
             try:
@@ -233,12 +267,17 @@ class ReviveService:
         self._broker.statistics.put(topic, 1, result.size)
         return result.end
 
-    def _retry_topic(self, point: CheckPoint) -> str:
-        """The group's retry topic of the topic, made where it misses, read from its start."""
+    def _retry_topic(self, point: CheckPoint) -> str | None:
+        """The group's retry topic of the topic, made where it misses, read from its start.
+
+        Returns:
+            None when it cannot be made now: there is no room, or its old queues are not gone yet.
+        """
         broker, name = self._broker, retry_topic_of(point.topic, point.group)
         if broker.topics.table.get(name) is None:
             wall_ms = broker.clock.wall_ms()
-            broker.metadata.make_topic(TopicConfig(name, 1, 1))
+            if broker.metadata.make_topic(TopicConfig(name, 1, 1)) is None:
+                return None
             if broker.offsets.table.query(point.group, name, 0) is None:
                 broker.offsets.table.commit(point.group, name, 0, 0, wall_ms)
                 broker.offsets.changed()
@@ -247,7 +286,8 @@ class ReviveService:
     def _keep(self, number: int, queue: ReviveQueue) -> None:
         offsets = self._broker.offsets
         known = offsets.table.query(REVIVE_GROUP, self._topic, number)
-        if queue.kept >= 0 and (known is None or queue.kept > known):
+        # Back as well: a reign begins where the queue ends if what is kept is beyond that.
+        if queue.kept != known and (queue.kept >= 0 or known is not None):
             wall_ms = self._broker.clock.wall_ms()
             offsets.table.commit(REVIVE_GROUP, self._topic, number, queue.kept, wall_ms)
             offsets.changed()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rmqha.auth.signature import without_signature
 from rmqha.base.errors import RmqhaError
 from rmqha.broker.logical.aio.forwarding import Forwarding
-from rmqha.broker.logical.aio.segments import SegmentAccess
+from rmqha.broker.logical.aio.segments import Later, SegmentAccess
 from rmqha.broker.logical.place import LOGICAL_FIELD, is_of_old_client
 from rmqha.broker.pull.aio.ports import Broker
 from rmqha.broker.pull.old_clients import answer_of_leader, logical_records
@@ -23,6 +23,7 @@ from rmqha.broker.pull.request import (
     PullRequest,
     shortened,
 )
+from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
@@ -47,8 +48,7 @@ class Place(NamedTuple):
     """A segment of a logical queue that is read.
 
     Attributes:
-        wanted: the pull as its consumer sent it, or as it goes on behind a segment: logically. What
-            it commits is stored already.
+        wanted: the pull as its consumer sent it, or as it goes on behind a segment: logically.
     """
 
     segments: Segments
@@ -56,7 +56,7 @@ class Place(NamedTuple):
     wanted: PullRequest
 
     def again(self, offset: int, *, may_wait: bool = True) -> PullRequest:
-        """The pull once more, from a logical offset; nothing is committed twice."""
+        """The pull once more, from a logical offset; what it commits is stored already."""
         flags = self.wanted.sys_flag & ~FLAG_COMMIT & (-1 if may_wait else ~FLAG_SUSPEND)
         return self.wanted._replace(queue_offset=offset, sys_flag=flags)
 
@@ -117,8 +117,6 @@ class LogicalPulls:
         segments = led_by(mapping, pull.queue_id)
         if segments is None:
             return self._pass_on(connection, request, mapping, pull)
-        if pull.commits and pull.commit_offset >= 0:
-            self._commit(connection, request, pull, segments)
         item = segment_at(segments, pull.queue_offset)
         if item is None:
             answer = PullAnswer(ResponseCode.PULL_NOT_FOUND, pull.queue_offset, 0, 0)
@@ -177,32 +175,33 @@ class LogicalPulls:
         offset = place.wanted.queue_offset if following is None else following.logic_offset
         return self.pull(connection, request, place.again(offset))
 
-    def _commit(
-        self,
-        connection: Connection,
-        request: RemotingCommand,
-        pull: PullRequest,
-        segments: Segments,
-    ) -> None:
-        """The offset that comes with a pull is stored where its segment is."""
-        item = segment_at(segments, pull.commit_offset)
-        if item is None:
+    def commit(self, connection: Connection, request: RemotingCommand, place: Place) -> None:
+        """The offset that comes with a pull is stored where its segment is, as 15 would store it.
+
+        It is for when the pull was checked: a stranger's offset would be in the table for good.
+        """
+        pull = place.wanted
+        item = segment_at(place.segments, pull.commit_offset) if pull.commits else None
+        if item is None or pull.commit_offset < 0:
             return
         group, topic, offsets = pull.consumer_group, pull.topic, self._broker.offsets
         physical = max(0, item.physical(pull.commit_offset))
+        later = self._access.later(topic, group, place.segments, item)
         if not self._access.is_here(item):
-            work = self._commit_there(item, topic, group, physical)
+            work = self._commit_there(item, topic, group, physical, later)
             self._broker.answers.start(work, connection, request, name="commit elsewhere")
         elif offsets.table.commit(
             group, topic, item.queue_id, physical, self._broker.clock.wall_ms()
         ):
             offsets.changed()
+            self._access.forget(topic, group, later)
 
     async def _commit_there(
-        self, item: LogicQueueMappingItem, topic: str, group: str, physical: int
+        self, item: LogicQueueMappingItem, topic: str, group: str, physical: int, later: Later
     ) -> None:
         with contextlib.suppress(RmqhaError):  # the next pull says it again
             await self._access.commit(topic, item, group, physical)
+            self._access.forget(topic, group, later)
 
     async def _there(self, connection: Connection, request: RemotingCommand, place: Place) -> None:
         """Read a segment of another broker set, and go on behind it."""
@@ -216,6 +215,7 @@ class LogicalPulls:
         if answer.code not in _PULL_CODES:
             connection.send(request.reply(answer.code, answer.remark, told, answer.body))
             return
+        self._commit_checked_there(connection, request, place)
         found = PullAnswer(
             answer.code, long_field(told, "nextBeginOffset", 0),
             long_field(told, "minOffset", 0), long_field(told, "maxOffset", 0),
@@ -235,6 +235,15 @@ class LogicalPulls:
             reply = request.reply(found.code, answer.remark, fields, body)
         if reply is not None and not request.is_oneway:
             connection.send(reply)
+
+    def _commit_checked_there(
+        self, connection: Connection, request: RemotingCommand, place: Place
+    ) -> None:
+        """The set of the segment has let the group read it; this one may know less of it."""
+        broker, pull = self._broker, place.wanted
+        group = broker.groups.find(pull.consumer_group, may_write=broker.role is Role.MASTER)
+        if group is not None and broker.topics.table.get(pull.topic) is not None:
+            self.commit(connection, request, place)
 
     @staticmethod
     def shown(request: RemotingCommand, place: Place, records: bytes) -> bytes:

@@ -25,6 +25,7 @@ from rmqha.broker.pull.request import (
     suggest_broker,
     transfer_of,
 )
+from rmqha.broker.topics.group_table import own_group_refusal
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -126,6 +127,8 @@ class PullProcessor:
         moved = self._take_reset(asked)
         if moved is not None:
             return moved
+        if place is not None:
+            self._logical.commit(connection, request, place)
         found = self.read(asked, pull.queue_offset)
         if place is not None and is_read_through(place, pull.queue_offset, found):
             return self._logical.go_on(connection, request, place)
@@ -205,6 +208,8 @@ class PullProcessor:
     def _commit(self, pull: PullRequest) -> None:
         offsets, wall_ms = self._broker.offsets, self._broker.clock.wall_ms()
         group, topic, queue_id = pull.consumer_group, pull.topic, pull.queue_id
+        if own_group_refusal(group) is not None:
+            return
         if offsets.table.commit(group, topic, queue_id, pull.commit_offset, wall_ms):
             offsets.changed()
 

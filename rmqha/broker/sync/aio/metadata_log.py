@@ -6,7 +6,7 @@ What a change does to the tables is decided in ``broker/topics/metadata.py``.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from typing import Any
 
 from rmqha.base.errors import DiskFailed, MessageIllegal, RemoteProtocolError
@@ -46,6 +46,7 @@ class MetadataLog:
             Java or an older release, takes them from its first master; so does one whose log has
             lost a record.
         on_cut: brings other positions back to what is left of the log.
+        on_ended: told the topics and the groups that are gone with what they have stored.
         on_lost: takes the tables from the master that cut the log, for as long as it is followed.
         set_aside: records of the internal topic that no broker of this kind has written.
         ended_topics, ended_groups: which ended since whoever asks for positions has cleared these.
@@ -73,6 +74,7 @@ class MetadataLog:
         self._is_untold = False
         self.on_lost: Callable[[], Awaitable[None]] = nothing
         self.on_cut: Callable[[], Awaitable[None]] = nothing
+        self.on_ended: Callable[[Container[str], Container[str]], None] = _nobody
         self.set_aside = 0
         self.ended_topics: set[str] = set()
         self.ended_groups: set[str] = set()
@@ -475,5 +477,11 @@ class MetadataLog:
             offsets.table.forget_topic(topic)
         for group in change.forgotten_groups:
             offsets.table.forget_group(group)
+        if change.ended_topics or change.forgotten_groups:
+            self.on_ended(frozenset(change.ended_topics), frozenset(change.forgotten_groups))
         if offsets.table.changes != before:
             offsets.changed()
+
+
+def _nobody(topics: Container[str], groups: Container[str]) -> None:
+    """The callback where nobody keeps anything of them."""
