@@ -8,6 +8,7 @@ Source: AuthMigrator of RocketMQ 5.3.3, plain_acl.yml of 4.9.8.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -34,6 +35,21 @@ _ALLOWED: dict[str, tuple[Action, ...]] = {
     "SUB|PUB": (Action.PUB, Action.SUB),
     "ANY": (Action.ALL,),
 }
+_TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})
+_NONE = frozenset({"", "~", "null", "Null", "NULL"})
+_TAG = "tag:yaml.org,2002:"
+
+
+class _AsWritten(yaml.SafeLoader):
+    """Keeps every scalar as it stands in the file, as Java's fields of strings do: a key of digits
+    is no number, and a name like a day is no date. It knows text, lists, mappings and merge keys."""
+
+
+_READERS = _AsWritten.yaml_constructors
+_AsWritten.yaml_constructors = {
+    tag: _READERS[tag] for tag in (f"{_TAG}str", f"{_TAG}seq", f"{_TAG}map", None)
+}
+_AsWritten.yaml_implicit_resolvers = {"<": [(f"{_TAG}merge", re.compile("<<"))]}
 
 
 class PlainAcl(NamedTuple):
@@ -54,18 +70,19 @@ def read_plain_acl(text: str) -> PlainAcl:
         ConfigInvalid: it is no such file, or has an account that no user can be made of.
     """
     try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        found = yaml.load(text, _AsWritten)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigInvalid(f"plain_acl.yml is no YAML: {error}") from error
     if not isinstance(found or {}, dict):
         raise ConfigInvalid("plain_acl.yml holds no accounts")
     found = found or {}
-    left_out = ["globalWhiteRemoteAddresses"] if found.get("globalWhiteRemoteAddresses") else []
+    everywhere = "globalWhiteRemoteAddresses"
+    left_out = [everywhere] if found.get(everywhere) and _text(found, everywhere) else []
     accounts: dict[str, Account] = {}
     for value in _list(found, "accounts"):
         account = _account(value)
         accounts.setdefault(account.name, account)
-        if str(value.get("whiteRemoteAddress") or "").strip():
+        if _text(value, "whiteRemoteAddress"):
             left_out.append(f"whiteRemoteAddress of {account.name}")
     return PlainAcl(tuple(accounts.values()), tuple(left_out))
 
@@ -73,15 +90,13 @@ def read_plain_acl(text: str) -> PlainAcl:
 def _account(value: Any) -> Account:
     if not isinstance(value, dict):
         raise ConfigInvalid("plain_acl.yml: an account is no mapping")
-    name, password = value.get("accessKey"), value.get("secretKey")
-    # YAML reads a key of digits as a number.
-    members = {"password": None if password is None else str(password)}
+    name = _text(value, "accessKey")
     try:
-        account = read_user(None if name is None else str(name), members, None)
+        account = read_user(name, {"password": _text(value, "secretKey")}, None)
         account = account.with_policies(_policies(value))
     except ChangeRefused as error:
         raise ConfigInvalid(f"plain_acl.yml: account {name}: {error}") from error
-    kind = UserType.SUPER if value.get("admin") is True else UserType.NORMAL
+    kind = UserType.SUPER if _text(value, "admin") in _TRUE else UserType.NORMAL
     return replace(account, user_type=kind)
 
 
@@ -94,12 +109,12 @@ def _policies(value: Mapping[str, Any]) -> list[Policy]:
         if equals and name.strip()
     ]
     default = [
-        _entry(Resource(kind, "", Pattern.ANY), str(value[key]))
+        _entry(Resource(kind, "", Pattern.ANY), permission)
         for key, kind in (
             ("defaultTopicPerm", ResourceType.TOPIC),
             ("defaultGroupPerm", ResourceType.GROUP),
         )
-        if str(value.get(key) or "").strip()
+        if (permission := _text(value, key)) is not None
     ]
     found = ((PolicyType.CUSTOM, custom), (PolicyType.DEFAULT, default))
     return [Policy(kind, ()).updated(entries) for kind, entries in found if entries]
@@ -113,8 +128,14 @@ def _entry(resource: Resource, permission: str) -> Entry:
     return Entry(resource, actions, Decision.ALLOW)
 
 
+def _text(found: Mapping[str, Any], key: str) -> str | None:
+    """A value as it is written; None where there is none, or one of YAML's words for that."""
+    value = found.get(key)
+    return None if value is None or str(value).strip() in _NONE else str(value)
+
+
 def _list(found: Mapping[str, Any], key: str) -> list[Any]:
-    value = found.get(key) or []
+    value = [] if _text(found, key) is None else found[key]
     if not isinstance(value, list):
         raise ConfigInvalid(f"plain_acl.yml: {key} is no list")
     return value

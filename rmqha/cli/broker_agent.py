@@ -10,6 +10,7 @@ import signal
 
 import click
 
+from rmqha.cli.output import run_command
 from rmqha.remoting.address import split_addresses
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import SystemDisk
@@ -62,4 +63,4 @@ async def _serve(
 
 
 if __name__ == "__main__":
-    main()
+    run_command("broker-agent", main)

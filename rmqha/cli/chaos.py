@@ -22,6 +22,7 @@ from rmqha.chaos.course import SEND_MESSAGES_MAX, TOPICS, Course
 from rmqha.chaos.outcome import Cell
 from rmqha.chaos.report import from_json, markdown, page, to_json
 from rmqha.chaos.scenarios import ARTICLE, BY_NAME, Kind, Scenario
+from rmqha.cli.options import SecondsRange
 from rmqha.cli.output import run_command
 from rmqha.cli.version import version_option
 from rmqha.testing.client import NotYet
@@ -83,11 +84,11 @@ def _scenarios(names: tuple[str, ...], *, matrix: bool, tour: bool) -> dict[str,
     "--fault-s",
     default=10.0,
     show_default=True,
-    type=click.FloatRange(min=0),
+    type=SecondsRange(min=0),
     help="How long each holds.",
 )
 @click.option(
-    "--pause-s", default=2.0, show_default=True, type=click.FloatRange(min=0), help="Between two."
+    "--pause-s", default=2.0, show_default=True, type=SecondsRange(min=0), help="Between two."
 )
 @click.option(
     "--seed", default=1, show_default=True, type=int, help="The same seed draws the same faults."

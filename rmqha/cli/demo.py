@@ -22,6 +22,7 @@ from rmqha.cli.demo_cluster import AgentCluster, DemoCluster, JavaCluster, java_
 from rmqha.cli.demo_python import PythonDemo
 from rmqha.cli.demo_show import console, show_state, show_timeline, step
 from rmqha.cli.demo_timeline import Timeline
+from rmqha.cli.options import SecondsRange
 from rmqha.cli.output import run_command
 from rmqha.cli.version import version_option
 
@@ -41,7 +42,7 @@ WRITES_BACK_TIMEOUT_S = 60.0
 @click.option(
     "--every",
     "every_s",
-    type=click.FloatRange(min=1),
+    type=SecondsRange(min=1),
     default=20.0,
     show_default=True,
     help="Seconds between two kills (python brokers).",

@@ -19,8 +19,10 @@ from rmqha.admin.spec import addresses_option
 from rmqha.base.errors import ConfigInvalid, RmqhaError
 from rmqha.broker.common.settings import DEFAULTS as BROKER_DEFAULTS
 from rmqha.broker.common.settings import FAST_PORT_DISTANCE, load_config
-from rmqha.cli.mqadmin import EXIT_INTERRUPTED, client_tls, read_credentials
+from rmqha.cli.early import EXIT_INTERRUPTED
+from rmqha.cli.mqadmin import client_tls, read_credentials
 from rmqha.cli.mqbroker import local_address
+from rmqha.cli.options import SecondsRange
 from rmqha.cli.output import complain
 from rmqha.cli.process import EXIT_CONFIG, EXIT_FAILED, read_properties
 from rmqha.controller.settings import DEFAULTS as CONTROLLER_DEFAULTS
@@ -116,7 +118,7 @@ OPTIONS = [
     click.Option(["--store"], type=click.Path(), help="A broker's storePathRootDir."),
     click.Option(["--broker-name", "-b"], help="Look at this broker set alone."),
     click.Option(
-        ["--timeout", "timeout_s"], type=click.FloatRange(0.1, 60), default=3.0, show_default=True,
+        ["--timeout", "timeout_s"], type=SecondsRange(0.1, 60), default=3.0, show_default=True,
         help="Seconds for each answer.",
     ),
     click.Option(
@@ -124,7 +126,7 @@ OPTIONS = [
         help="What not every one of so many looks finds is left out.",
     ),
     click.Option(
-        ["--pause", "pause_s"], type=click.FloatRange(0, 600), default=1.0, show_default=True,
+        ["--pause", "pause_s"], type=SecondsRange(0, 600), default=1.0, show_default=True,
         help="Seconds between two looks.",
     ),
     click.Option(

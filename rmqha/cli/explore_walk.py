@@ -10,12 +10,18 @@ from typing import Any
 
 import click
 
+from rmqha.cli.options import SecondsRange
 from rmqha.sim.explore.walk import Limits, MoveT, Report, Space, State, Walk
 
 OPTIONS = (
     click.option("--depth", default=0, help="Stop after this many moves; 0 is no limit."),
     click.option("--states", default=0, help="Stop after this many states; 0 is no limit."),
-    click.option("--seconds", default=0.0, help="Stop after this time; 0 is no limit."),
+    click.option(
+        "--seconds",
+        type=SecondsRange(min=0),
+        default=0.0,
+        help="Stop after this time; 0 is no limit.",
+    ),
 )
 
 

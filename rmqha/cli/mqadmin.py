@@ -25,6 +25,7 @@ from rmqha.admin.spec import CommandSpec, Here
 from rmqha.auth.signature import Credentials
 from rmqha.base.errors import ConfigInvalid, DiskFailed, RmqhaError
 from rmqha.cli.convert_store import convert_store
+from rmqha.cli.early import EXIT_INTERRUPTED
 from rmqha.cli.output import run_command
 from rmqha.cli.version import version_option
 from rmqha.client.aio.exchanges import ExchangeClient
@@ -42,11 +43,13 @@ if TYPE_CHECKING:
 
 EXIT_REFUSED = 1
 EXIT_UNREACHABLE = 3
-EXIT_INTERRUPTED = 130
 # Wide enough that nothing folds when the output goes to a file.
 FILE_COLUMNS = 200
 TOOLS_FILE = "RMQHA_TOOLS_FILE"
 _NUMBER_MAX = (1 << 64) - 1
+_UNREADABLE = ValueError, LookupError, AttributeError, RecursionError
+"""What YAML's reader lets through of its own: for a day that is none, a tag that does not fit its text,
+brackets within brackets."""
 
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -209,7 +212,7 @@ def read_credentials() -> Credentials | None:
         if named:
             raise click.UsageError(f"{TOOLS_FILE}={path}: there is no such file") from None
         return None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, *_UNREADABLE, yaml.YAMLError) as error:
         raise click.UsageError(f"{path} cannot be read: {type(error).__name__}") from error
     members = found if isinstance(found, dict) else {}
     # YAML reads a key of digits as a number.
@@ -273,7 +276,8 @@ def client_tls(use_tls: bool, tls_config: str | None) -> Tls | None:
     if not use_tls and tls_config is None:
         return None
     if tls_config is not None and not Path(tls_config).is_file():
-        raise click.UsageError(f"--tlsConfig {tls_config}: there is no such file")
+        what = "is a directory" if Path(tls_config).is_dir() else "there is no such file"
+        raise click.UsageError(f"--tlsConfig {tls_config}: {what}")
     values = {"tls.enable": "true"}
     if tls_config is not None:
         values["tls.config.file"] = tls_config

@@ -146,7 +146,7 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
     log = Logger(broker=config.broker_name, address=config.address)
     if config.unknown:
         log.log("info", "config_keys_unknown", keys=list(config.unknown))
-    ending = Ending(log)
+    ending, reloader = Ending(log), Reloader(path, log)
     prepare_machine("broker", config.values, log)
     tls = load_tls("mqbroker", config.values, log)
 
@@ -202,7 +202,7 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
         if ports.code is not None:
             await replica.stop()
             return ports.code
-        Reloader(path, [Part(config.values, LIVE, replica.admin.change_config)], log)
+        reloader.begin([Part(config.values, LIVE, replica.admin.change_config)])
         settle_memory()
         say(boot_line(config))
         doors = DoorWatch(tls, [replica.rejected], log)

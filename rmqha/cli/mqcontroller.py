@@ -105,7 +105,7 @@ async def serve(config: ControllerConfig, path: str | None = None) -> int:
     log = Logger(node=config.self_id, group=config.group)
     if config.unknown:
         log.log("warning", "config_keys_unknown", keys=list(config.unknown))
-    ending = Ending(log)
+    ending, reloader = Ending(log), Reloader(path, log, ALIASES)
     prepare_machine("controller", config.values, log)
     tls = load_tls("mqcontroller", config.values, log)
     network = MACHINE.network(tls)
@@ -141,7 +141,7 @@ async def serve(config: ControllerConfig, path: str | None = None) -> int:
         if opening.code == EXIT_PORT:
             await service.close()
         return opening.code
-    Reloader(path, [Part(config.values, MUTABLE, service.configuration.change)], log, ALIASES)
+    reloader.begin([Part(config.values, MUTABLE, service.configuration.change)])
     settle_memory()
     say(BOOT_LINE)
     log.log("info", "controller_started", address=config.this.address, store=config.store_path)

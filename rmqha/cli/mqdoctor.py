@@ -17,7 +17,7 @@ import click
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.cli.doctor_check import OPTIONS, check
-from rmqha.cli.mqadmin import EXIT_INTERRUPTED
+from rmqha.cli.early import EXIT_INTERRUPTED
 from rmqha.cli.output import complain, run_command
 from rmqha.cli.process import EXIT_CONFIG, EXIT_FAILED
 from rmqha.cli.version import version_option

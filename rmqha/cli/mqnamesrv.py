@@ -123,11 +123,11 @@ async def serve(configs: Configs, path: str | None = None) -> int:
     log = Logger(name_server=f"{os.uname().nodename}:{configs.namesrv.values['listenPort']}")
     if configs.unknown:
         log.log("warning", "config_keys_unknown", keys=list(configs.unknown))
-    ending = Ending(log)
+    ending, reloader = Ending(log), Reloader(path, log, ALIASES)
     node = _Node(configs, log, lambda: ending.end(EXIT_FAILED))
     code = await node.start()
     if code is None:
-        Reloader(path, node.parts(), log, ALIASES)
+        reloader.begin(node.parts())
         settle_memory()
         code = await ending.wait()
     await node.stop(in_order=code == 0)

@@ -15,6 +15,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from rmqha.cli.early import let_signals_come
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
@@ -114,6 +116,7 @@ def run(name: str, command: Callable[[], object]) -> None:
 
 def run_command(name: str, command: Command) -> None:
     """Run a command of click as this process."""
+    let_signals_come(name)
     run(name, lambda: command.main(prog_name=name))
 
 

@@ -15,6 +15,7 @@ import click
 
 from rmqha.base.transitions import StateTable, Transition
 from rmqha.broker.membership import lease_table, place_table
+from rmqha.cli.output import run_command
 from rmqha.controller.raft import role_table as raft_roles
 from rmqha.ha import role_table as replica_roles
 
@@ -199,4 +200,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command("pictures", main)

@@ -51,7 +51,7 @@ STORE_ERRORS = (StoreCorrupted, StoreMismatch, StoreInUse, DiskFailed)
 """Why a process ends with ``EXIT_STORE``."""
 
 ConfigT = TypeVar("ConfigT")
-_CONTROL = re.compile("[\0-\x1f]")
+_CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
 """A store's file given by mistake, or text of two bytes a character, as some editors write it."""
 _UMASK = re.compile(r"0?[0-7]{1,3}")
 
@@ -83,7 +83,8 @@ class Opening:
 
 def exit_code(error: BaseException) -> int:
     """Which exit code says why a process could not go on."""
-    if isinstance(error, STORE_ERRORS):
+    # No port is a file that is not there.
+    if isinstance(error, (*STORE_ERRORS, FileNotFoundError)):
         return EXIT_STORE
     if isinstance(error, ConfigInvalid):
         return EXIT_CONFIG

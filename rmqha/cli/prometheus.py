@@ -31,10 +31,13 @@ def is_wanted(values: Mapping[str, str], log: Logger) -> bool:
 def labels_of(values: Mapping[str, str]) -> dict[str, str]:
     """The pairs of ``metricsLabel``; a server's own labels go over them, or alerts find nobody.
 
-    What Prometheus takes in no name is an underscore, as Java's exporter writes it.
+    What Prometheus takes in no name is an underscore, as Java's exporter writes it. The label that is
+    a series' own name is left out: with a second one a scrape is thrown away as a whole.
     """
     pairs = (pair.partition(":") for pair in values["metricsLabel"].split(","))
-    return {_label(name): value.strip() for text, _, value in pairs if (name := text.strip())}
+    found = {_label(name): value.strip() for text, _, value in pairs if (name := text.strip())}
+    found.pop("__name__", None)
+    return found
 
 
 def _label(name: str) -> str:

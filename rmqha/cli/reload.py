@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.cli.early import let_hangups_come
 from rmqha.cli.process import read_properties
 from rmqha.runtime.environment import overlaid, settings_of
 from rmqha.runtime.logs import LEVELS, Logger, set_level
@@ -33,7 +34,8 @@ class Part(NamedTuple):
 
 
 class Reloader:
-    """Reads a process's file again at each SIGHUP. Made in the running loop.
+    """Reads a process's file again at each SIGHUP. Made in the running loop, before anything is
+    opened: a signal that comes while the process starts is carried out at `begin`.
 
     Args:
         path: of the file; None for a process without one, which then only says so.
@@ -42,20 +44,35 @@ class Reloader:
     """
 
     def __init__(
-        self, path: str | None, parts: Collection[Part], log: Logger,
-        aliases: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+        self, path: str | None, log: Logger, aliases: Mapping[str, str] | None = None
+    ) -> None:
         self._path = path
-        self._parts = parts
+        self._parts: Collection[Part] = ()
         self._log = log
         self._aliases = aliases or {}
+        self._at_start: dict[str, str] = {}
         self._started: dict[str, str] = {}
+        self._is_begun = self._is_asked = False
         with contextlib.suppress(ConfigInvalid):  # it was there a moment ago
-            self._started = self._read()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
+            self._at_start = read_properties(path, "")
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._asked)
+        let_hangups_come()
 
-    def _read(self) -> dict[str, str]:
-        found = read_properties(self._path, "")
+    def begin(self, parts: Collection[Part]) -> None:
+        """The process is up, and what may change has its places."""
+        self._parts = parts
+        self._started = self._overlaid(self._at_start)
+        self._is_begun = True
+        if self._is_asked:
+            self.reload()
+
+    def _asked(self) -> None:
+        self._is_asked = True
+        if self._is_begun:
+            self.reload()
+
+    def _overlaid(self, found: dict[str, str]) -> dict[str, str]:
+        """With the environment over it."""
         known = {key for part in self._parts for key in part.values}
         found = overlaid(found, settings_of(os.environ, known))
         return {self._aliases.get(key, key): value.strip() for key, value in found.items()}
@@ -63,7 +80,7 @@ class Reloader:
     def reload(self) -> None:
         """Read the file, and have what may change of it count."""
         try:
-            now = self._read()
+            now = self._overlaid(read_properties(self._path, ""))
             level = now.get(LEVEL, "info")
             if level not in LEVELS:
                 raise ConfigInvalid(f"{LEVEL}={level} is not a level")

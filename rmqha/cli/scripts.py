@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import click
 
+from rmqha.cli.early import hold_signals, let_hangups_come, let_signals_come
 from rmqha.cli.output import run, run_command
 from rmqha.cli.version import version_line, version_option
 
@@ -58,6 +59,15 @@ def load(name: str) -> click.Command:
     return command
 
 
+def _held(name: str) -> click.Command:
+    """The command of a subcommand's name, whose imports no signal breaks off with a traceback."""
+    hold_signals()
+    try:
+        return load(name)
+    finally:
+        let_signals_come(COMMANDS[name].module.rpartition(".")[2])
+
+
 class Everything(click.Group):
     """A group whose commands are imported when they are asked for, and not to list them."""
 
@@ -67,7 +77,10 @@ class Everything(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of this name; None when there is none."""
-        return load(cmd_name) if cmd_name in COMMANDS else None
+        if cmd_name not in COMMANDS:
+            return None
+        ctx.call_on_close(let_hangups_come)
+        return _held(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands."""
@@ -90,7 +103,7 @@ def _start(name: str, subcommand: str) -> None:
     if sys.argv[1:] == ["--version"]:
         run(name, lambda: click.echo(version_line(name)))
         return
-    run(name, lambda: load(subcommand).main(prog_name=name))
+    run(name, lambda: _held(subcommand).main(prog_name=name))
 
 
 def everything() -> None:

@@ -22,6 +22,7 @@ from rmqha.base.machine import Note
 from rmqha.broker.membership.aio.stall_watcher import StallWatcher
 from rmqha.broker.membership.stall_page import PAGE_BYTES, StallPage
 from rmqha.broker.membership.stall_watch import WatchSettings
+from rmqha.cli.early import let_signals_come
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.clock import SystemClock
@@ -121,6 +122,7 @@ def main() -> None:
     """Watch until stdin ends."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    let_signals_come()
     memory = mmap.mmap(int(sys.argv[1]), PAGE_BYTES)
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=WatchSettings)
     values = msgspec.json.decode(sys.stdin.buffer.readline(), type=dict[str, str])

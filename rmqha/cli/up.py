@@ -20,11 +20,12 @@ import click
 import msgspec
 from rich.console import Console
 
-from rmqha.base.errors import ConfigInvalid
+from rmqha.base.errors import ConfigInvalid, DiskFailed, StoreInUse
 from rmqha.cli.output import complain, run_command
-from rmqha.cli.process import EXIT_CONFIG, EXIT_FAILED, EXIT_PORT
+from rmqha.cli.process import EXIT_CONFIG, EXIT_FAILED, EXIT_PORT, EXIT_STORE
 from rmqha.cli.up_plan import Shape, UpPlan, all_ports, decided, page_port, plan_of
 from rmqha.cli.version import version_option
+from rmqha.runtime.aio.disk import lock_directory
 from rmqha.runtime.aio.loop import run
 from rmqha.testing.aio_cluster import AioCluster
 from rmqha.testing.nodes import NodeFailed
@@ -90,7 +91,10 @@ def main(
     asked = {"port": port, "host": host, "controllers": controllers, "replicas": replicas}
     given = {name: value for name, value in asked.items() if value is not None}
     try:
-        shape = decided(remembered_in(folder), given)
+        remembered = remembered_in(folder)
+        if remembered is not None:
+            lock_directory(str(folder))
+        shape = decided(remembered, given)
         settings = dict(_pair(one) for one in sets)
         refuse_misspelt("broker", settings)
         plan = plan_of(folder.absolute(), shape, settings)
@@ -98,12 +102,25 @@ def main(
         if refused is not None:
             complain("rmqha up", refused)
             sys.exit(EXIT_PORT)
-        folder.mkdir(parents=True, exist_ok=True)
+        if remembered is None:
+            lock_directory(str(folder))
         (folder / REMEMBERED).write_bytes(msgspec.json.encode(shape))
-    except (ConfigInvalid, ValueError, OSError) as error:
+    except StoreInUse:
+        complain("rmqha up", _running(folder))
+        sys.exit(EXIT_STORE)
+    except (ConfigInvalid, DiskFailed, ValueError, OSError) as error:
         complain("rmqha up", str(error))
         sys.exit(EXIT_CONFIG)
     sys.exit(run(_stay(plan, folder, opens=opens)))
+
+
+def _running(folder: Path) -> str:
+    """What to say of a cluster that runs already; one that begins may not be remembered yet."""
+    shape = remembered_in(folder)
+    at = "" if shape is None else f", its name server at {shape.host}:{shape.port}"
+    return (
+        f"the cluster of {folder} runs already{at}; another one needs another --folder and --port"
+    )
 
 
 def _pair(text: str) -> tuple[str, str]:

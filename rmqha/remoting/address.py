@@ -8,6 +8,8 @@ from ipaddress import IPv6Address
 from rmqha.base.errors import ConfigInvalid
 
 PORT_MAX = 65_535
+NAME_CHARACTERS_MAX = 254
+"""Of a whole name, with the dot that may end it."""
 # What resolvers take, in any script; a dot may end a full name.
 _NAME = re.compile(r"\w(?:[\w-]|\.(?!\.))*")
 
@@ -24,13 +26,23 @@ def parse_address(text: str) -> tuple[str, int]:
         host = host[1:-1]
     if not separator or not (host or bracketed) or not (port.isascii() and port.isdigit()):
         raise ConfigInvalid(f"address {text!r} is not host:port")
-    if not (_is_ipv6(host) or (not bracketed and _NAME.fullmatch(host))):
+    if not (_is_ipv6(host) or (not bracketed and _is_name(host))):
         raise ConfigInvalid(
             f"address {text!r} is not host:port: host {host!r} is neither a name nor an IP address"
         )
     if len(port) > len(str(PORT_MAX)) or not 1 <= int(port) <= PORT_MAX:
         raise ConfigInvalid(f"address {text!r} has a port outside 1..{PORT_MAX}")
     return host, int(port)
+
+
+def _is_name(host: str) -> bool:
+    if not _NAME.fullmatch(host) or len(host) > NAME_CHARACTERS_MAX:
+        return False
+    try:
+        host.encode("idna")  # as resolvers have it: no part of a name may be over 63 bytes
+    except UnicodeError:
+        return False
+    return True
 
 
 def _is_ipv6(host: str) -> bool:

@@ -14,6 +14,8 @@ _WRITTEN = {"\\": "\\\\", **{char: f"\\{name}" for name, char in _ESCAPES.items(
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _UNICODE_ESCAPE = re.compile(r"[0-9A-Fa-f]{4}")
 
+SHOWN_CHARACTERS_MAX = 80
+
 SECRET_WORDS = (
     "password",
     "secret",
@@ -105,7 +107,7 @@ def _unescape(text: str) -> str:
         if follower == "u":
             digits = text[position + 2 : position + 6]
             if not _UNICODE_ESCAPE.fullmatch(digits):
-                raise ConfigInvalid(f"broken escape \\u{digits} in {text!r}")
+                raise ConfigInvalid(f"broken escape \\u{shown(digits)} in {shown(text)!r}")
             out.append(chr(int(digits, 16)))
             position += 6
         else:
@@ -113,6 +115,13 @@ def _unescape(text: str) -> str:
             position += 2
     # Escapes name UTF-16 units: pairs are one character, half a pair is none.
     return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def shown(text: str) -> str:
+    """A text out of a file for a line that people read: a file may be anything, and a terminal does
+    what it is told."""
+    cut = text if len(text) <= SHOWN_CHARACTERS_MAX else text[:SHOWN_CHARACTERS_MAX] + "..."
+    return cut if cut.isprintable() else repr(cut)[1:-1]
 
 
 def format_properties(values: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.runtime.properties import parse_properties
+from rmqha.runtime.properties import parse_properties, shown
 
 TLS_DEFAULTS: dict[str, str] = {
     "tls.client.authServer": "false",
@@ -114,9 +114,14 @@ def with_tls_file(values: Mapping[str, str], text: str | None) -> dict[str, str]
     merged = {key: values.get(key, default) for key, default in TLS_DEFAULTS.items()}
     if text is None:
         return merged
-    for key, value in parse_properties(text).items():
+    path = merged["tls.config.file"]
+    try:
+        found = parse_properties(text)
+    except ConfigInvalid as error:
+        raise ConfigInvalid(f"tls.config.file={path}: {error}") from error
+    for key, value in found.items():
         if key not in TLS_DEFAULTS or key == "tls.config.file":
-            raise ConfigInvalid(f"{merged['tls.config.file']}: {key} is no key of this file")
+            raise ConfigInvalid(f"{path}: {shown(key)} is no key of this file")
         merged[key] = value.strip()
     return merged
 

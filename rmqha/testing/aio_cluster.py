@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -78,6 +79,10 @@ class AioCluster(AioMessages):
             ValueError: a count that cannot be, a key that is misspelt, or one that only processes
                 serve.
         """
+        if not all(type(count) is int for count in counts):
+            raise ValueError(
+                f"controllers, namesrv, replicas = {counts}: not all are whole numbers"
+            )
         if counts[0] < 1 or counts[1] < 0 or counts[2] < 0:
             raise ValueError(f"controllers, namesrv, replicas = {counts}: too few")
         for kind, given in zip(KINDS, settings, strict=True):
@@ -203,6 +208,8 @@ class AioCluster(AioMessages):
 
     async def slow_disk(self, target: Target, delay_ms: float = 100.0) -> Node:
         """Make a disk slow."""
+        if not 0 <= delay_ms < math.inf:
+            raise ValueError(f"a disk cannot be slower by {delay_ms} ms")
         node = self.node(target)
         await node.slow_disk(delay_ms)
         return node

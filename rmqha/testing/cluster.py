@@ -209,7 +209,11 @@ class RmqCluster(MessageVerbs):
         self._call(self._core.isolate(node))
 
     def slow_disk(self, node: Target, delay_ms: float = 100.0) -> Node:
-        """Let everything that must reach a node's disk take so much longer; 0 ends that."""
+        """Let everything that must reach a node's disk take so much longer; 0 ends that.
+
+        Raises:
+            ValueError: a time that cannot be.
+        """
         return self._call(self._core.slow_disk(node, delay_ms))
 
     def heal(self, *, restart: bool = True, timeout_s: float = TIMEOUT_S) -> None:

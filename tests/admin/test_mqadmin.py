@@ -363,6 +363,14 @@ async def test_name_server_is_taken_where_it_is_not_used(cluster: Cluster) -> No
     assert 0 == result.exit_code
 
 
+async def test_one_that_refuses_beside_one_that_is_down_exits_with_1(cluster: Cluster) -> None:
+    """Trying again helps against the other only: the code is that of the graver failure."""
+    cluster.replies[1010] = lambda command: command.reply(1, "no")
+    for addresses in (f"{cluster.address};127.0.0.1:1", f"127.0.0.1:1;{cluster.address}"):
+        result = await mqadmin("getControllerConfig", "-a", addresses)
+        assert (result.exit_code, len(result.stderr.splitlines())) == (1, 2)
+
+
 async def test_unreadable_answer_exits_with_1(cluster: Cluster) -> None:
     """Not with a traceback."""
     cluster.replies[1006] = lambda command: command.reply(0, body=b"<html>")

@@ -204,3 +204,25 @@ def test_credentials_when_there_is_a_tools_file_then_requests_are_signed(
         other.write_text(text)
         with pytest.raises(click.UsageError, match=r"other\.yml"):
             mqadmin.read_credentials()
+
+
+@pytest.mark.parametrize(
+    "content", [b"accessKey: 2001-99-99\n", b"[" * 5000, b"\xff\xfe", b"a: !!timestamp x"]
+)
+def test_tools_file_when_yaml_cannot_take_it_then_the_usage_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes
+) -> None:
+    """What looks like a day and is none is an error of another kind, and was a traceback."""
+    path = tmp_path / "tools.yml"
+    path.write_bytes(content)
+    monkeypatch.setenv(mqadmin.TOOLS_FILE, str(path))
+    with pytest.raises(click.UsageError, match=r"tools\.yml cannot be read"):
+        mqadmin.read_credentials()
+
+
+def test_tls_file_when_it_is_a_directory_then_that_is_said(tmp_path: Path) -> None:
+    """It is there, so that there is no such file sends people to look for it."""
+    with pytest.raises(click.UsageError, match="is a directory"):
+        mqadmin.client_tls(False, str(tmp_path))
+    with pytest.raises(click.UsageError, match="there is no such file"):
+        mqadmin.client_tls(False, str(tmp_path / "none"))

@@ -90,6 +90,7 @@ def test_policy_when_nothing_matches_then_java_s_words() -> None:
         ([entry("Topic:orders", "Sub,Pub")], True),
         ([entry("Group:orders", "All")], False),
         ([entry("Topic:orders", "Pub", "Allow", "10.0.0.0/8")], True),
+        ([entry("Topic:orders", "Pub", "Allow", "10.99.3.4/8")], True),
         ([entry("Topic:orders", "Pub", "Allow", "10.1.2.4")], False),
         ([entry("Topic:orders", "Pub", "Deny", "10.1.2.4"), entry("Topic:ord*", "Pub")], True),
         # Java takes the one that allows.

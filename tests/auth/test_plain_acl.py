@@ -87,3 +87,69 @@ def test_file_when_it_is_none_then_the_broker_does_not_start(text: str) -> None:
 def test_file_when_it_is_empty_then_there_are_no_users() -> None:
     """As Java's own first one is."""
     assert read_plain_acl("").accounts == ()
+
+
+def yaml_file(key: str, secret: str = "12345678", **more: str) -> str:
+    """A file with one account, its values written as given."""
+    members = {"accessKey": key, "secretKey": secret, **more}
+    return "accounts:\n  - {" + ", ".join(f"{name}: {it}" for name, it in members.items()) + "}\n"
+
+
+@pytest.mark.parametrize(
+    "scalar",
+    [
+        "01234567", "0x12345678", "1234_5678", "12345678.10", "1e10", "0b1010", ".inf", "yes", "True",
+        "2001-99-99", "2001-12-14", "1:20:30:40", "=",
+    ],
+)  # fmt: skip
+def test_key_when_yaml_reads_more_into_it_then_it_is_as_it_stands_in_the_file(scalar: str) -> None:
+    """Java's fields are strings: who signs with what the file shows must be let in."""
+    (account,) = read_plain_acl(yaml_file(scalar, scalar)).accounts
+    assert (account.name, account.password) == (scalar, scalar)
+
+
+@pytest.mark.parametrize(
+    ("word", "is_super"),
+    [
+        ("true", True), ("True", True), ("TRUE", True), ("yes", True), ("On", True),
+        ('"true"', True), ("'yes'", True),
+        ("false", False), ('"false"', False), ("no", False), ("off", False), ("1", False),
+        ("~", False), ('""', False), ("[true]", False),
+    ],
+)  # fmt: skip
+def test_admin_when_it_is_a_word_of_yaml_for_true_then_the_user_is_super(
+    word: str, is_super: bool
+) -> None:
+    """Quoted or not, as where a field of Java's is a boolean; every other word gives nothing."""
+    (account,) = read_plain_acl(yaml_file("somebody", admin=word)).accounts
+    assert account.is_super is is_super
+
+
+@pytest.mark.parametrize("word", ["", "~", "null", "Null"])
+def test_value_when_it_is_none_then_it_counts_as_left_out(word: str) -> None:
+    """As where the key is not there: such a word is nobody's password."""
+    more = {"whiteRemoteAddress": word, "defaultTopicPerm": word, "topicPerms": word}
+    found = read_plain_acl(yaml_file("somebody", **more))
+    assert (found.left_out, found.accounts[0].policies) == ((), ())
+    with pytest.raises(ConfigInvalid, match="password"):
+        read_plain_acl(yaml_file("somebody", word))
+
+
+def test_accounts_when_they_share_members_then_each_has_them() -> None:
+    """Merge keys are YAML 1.1, and Java's reader knows them."""
+    text = (
+        "accounts:\n  - &first {accessKey: one-user, secretKey: 12345678, admin: true}\n"
+        "  - {<<: *first, accessKey: two-user}\n"
+    )
+    first, second = read_plain_acl(text).accounts
+    assert (second.name, second.password, second.is_super) == ("two-user", first.password, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 5000, "a: !!timestamp 2001-99-99", "accounts: !!int x", "\x01", "a: &a [*a]\n<<: 7"],
+)
+def test_file_when_no_reader_can_take_it_then_that_is_said(text: str) -> None:
+    """What its reader raises is not always an error of YAML's."""
+    with pytest.raises(ConfigInvalid):
+        read_plain_acl(text)

@@ -122,6 +122,16 @@ def test_start_when_the_identity_is_damaged_then_it_ends_with_3(tmp_path: Path) 
     assert "is not the identity of a broker" in ended.stderr
 
 
+@pytest.mark.parametrize("key", ["storePathCommitLog", "storePathRootDir"])
+def test_start_when_a_folder_cannot_be_made_then_it_ends_with_3(tmp_path: Path, key: str) -> None:
+    """It said that it could not listen; and what cannot be made is named."""
+    values = properties(tmp_path, allocate_ports()[2], **{key: "/proc/rmqha"})
+    ended = run("-c", str(write(tmp_path, values)))
+    assert (ended.returncode, "Traceback" in ended.stderr) == (STORE, False), ended.stderr
+    assert "/proc/rmqha" in ended.stderr
+    assert "cannot listen" not in ended.stderr
+
+
 def test_start_when_the_port_is_taken_then_it_ends_with_4(tmp_path: Path) -> None:
     """And says which."""
     port = allocate_ports()[2]

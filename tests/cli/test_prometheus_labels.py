@@ -29,3 +29,9 @@ def test_labels_when_prometheus_takes_no_such_name_then_it_is_one_that_it_takes(
     """As Java's exporter writes them: a scrape with one of these was thrown away as a whole."""
     found = labels_of({"metricsLabel": "data-center:x,9th:y,a.b:z:1, :q,:"})
     assert found == {"data_center": "x", "_9th": "y", "a_b": "z:1"}
+
+
+def test_labels_when_one_is_a_series_own_name_then_it_is_left_out() -> None:
+    """With a second name of each series a scrape was thrown away as a whole."""
+    found = labels_of({"metricsLabel": "__name__:q,zone:z1,--name--:r,_name:s"})
+    assert found == {"zone": "z1", "_name": "s"}

@@ -89,7 +89,7 @@ def test_version_of_a_script_when_asked_for_then_no_command_is_imported(script: 
     )
     assert done.stdout == version_line(script) + "\n"
     own = {name for name in done.stderr.split() if name.startswith("rmqha.")}
-    assert own <= {f"rmqha.cli{one}" for one in ("", ".output", ".scripts", ".version")}
+    assert own <= {f"rmqha.cli{one}" for one in ("", ".early", ".output", ".scripts", ".version")}
 
 
 @pytest.mark.costly

@@ -173,3 +173,18 @@ def test_a_property_that_a_broker_refuses_ends_it_with_the_broker_s_words(
     assert done.returncode == 1
     assert "flushDiskType" in done.stderr
     assert taken(plan_of(tmp_path, Shape(1, 2, port), {}), "127.0.0.1") is None
+
+
+def test_cluster_when_it_is_started_twice_then_the_second_says_that_it_runs(
+    tmp_path: Path, port: int
+) -> None:
+    """The advice was another --port, which the folder then refused."""
+    folder = tmp_path / "data"
+    with up(folder, tmp_path / "out", ["--port", str(port), *SMALL]):
+        for more in ([], ["--port", str(port + 100)]):
+            code, said = refused(folder, *more)
+            assert code == 3
+            assert said == (
+                f"rmqha up: the cluster of {folder} runs already, its name server at"
+                f" 127.0.0.1:{port}; another one needs another --folder and --port\n"
+            )

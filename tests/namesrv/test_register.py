@@ -301,6 +301,23 @@ def test_registration_when_it_inflates_beyond_the_limit_then_it_is_refused() -> 
     assert "10000" in str(answer.remark)
 
 
+def test_registration_when_it_was_cut_off_within_the_limit_then_it_is_too_large_all_the_same() -> (
+    None
+):
+    """All of it was read, and what it stands for is not all there: a part is no registration."""
+    body = compressed_body([b"A%d 3 4 6 SINGLE_TAG" % n for n in range(1000)])
+    cut, inflater = b"", zlib.decompressobj()
+    for size in range(len(body)):  # as far as it says 10,000 bytes, and a little more
+        cut, inflater = body[:size], zlib.decompressobj()
+        if len(inflater.decompress(cut, 10_000)) == 10_000:
+            break
+    assert (inflater.unconsumed_tail, inflater.eof) == (b"", False)
+    node = Node({"registrationBytesMax": "10000"})
+    answer = node.ask(103, broker_fields(compressed=True), cut)
+    assert answer.code == 1
+    assert "larger than 10000 bytes" in str(answer.remark)
+
+
 @pytest.mark.parametrize(
     ("settings", "name"), [({"brokersMax": "1"}, "brokers"), ({"routesMax": "3"}, "routes")]
 )

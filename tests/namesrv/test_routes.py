@@ -283,3 +283,18 @@ def test_topic_lists_when_they_are_disabled_then_1_and_java_s_remark() -> None:
         answer = node.ask(code, {"cluster": CLUSTER})
         assert (1, "disable") == (answer.code, answer.remark)
     assert 0 == node.ask(304).code
+
+
+def test_filter_servers_when_a_broker_goes_that_its_set_no_longer_lists_then_routes_forget_them() -> (
+    None
+):
+    """Another set lists its address, which registered there from another cluster: that route showed
+    filter servers that were gone, for as long as nothing else changed."""
+    node, address, two = Node(), "10.0.0.7:1", [topic("X"), topic("Y")]
+    node.register(brokerName="b1", brokerAddr=address, filters=["f:1"], connection=1)
+    node.register(two, brokerName="b2", brokerAddr="10.0.0.8:1", brokerId=1, connection=2)
+    node.register(two, brokerName="b2", brokerAddr=address, clusterName="C2", connection=3)
+    node.register(brokerName="b1", brokerAddr="10.0.0.9:1", epoch=9, connection=4)
+    assert node.route("X")["filterServerTable"] == {address: ["f:1"]}
+    node.close(1)
+    assert node.route("X")["filterServerTable"] == {}

@@ -320,6 +320,32 @@ def test_kv_when_the_disk_fails_then_the_answer_says_so_and_the_next_may_succeed
     assert b"b:4" in world.do("ns", world.disk.read(KV_PATH))
 
 
+def test_kv_when_writing_it_fails_in_another_way_then_everybody_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task that writes ends; who waits for it, or for the next write, must not wait for ever."""
+    world.start()
+    world.disk.gate = asyncio.Event()
+    failing = world.disk.write_atomic
+
+    async def odd(path: str, data: bytes) -> None:
+        await failing(path, data)
+        raise ValueError("nobody reckons with this")
+
+    monkeypatch.setattr(world.disk, "write_atomic", odd)
+    puts = [world.send("client", 100, ORDERED)]
+    world.run_for(10)  # now it is being written
+    puts.append(world.send("client", 100, ORDERED))
+    world.run_for(10)
+    world.disk.gate.set()
+    world.run_until(lambda: all(put.done() for put in puts))
+    assert {(put.result().code, put.result().remark) for put in puts} == {
+        (1, f"changed, but not stored: {KV_PATH} was not written")
+    }
+    monkeypatch.undo()
+    assert world.ask("client", 100, ORDERED).code == 0
+
+
 def test_stop_when_a_put_waits_for_the_disk_then_it_is_stored_all_the_same(world: World) -> None:
     """SIGTERM loses nothing that was taken."""
     world.start()

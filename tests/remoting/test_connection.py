@@ -445,6 +445,29 @@ async def test_address_when_all_have_a_share_then_nobody_gives_up_a_place_for_on
             writer.close()
 
 
+async def test_address_when_it_has_its_share_exactly_then_it_gets_no_place_of_another() -> None:
+    """Of six places and two addresses, with one that may come: two each, however many others have."""
+    async with pair(settings=RemotingSettings(connections_max=6)) as under_test:
+        port, rejected = under_test.server.port, under_test.server.rejected
+        known = []
+        for number in (1, 1, 1, 1, 2, 2):
+            one = await asyncio.open_connection(
+                "127.0.0.1", port, local_addr=(f"127.0.0.{number}", 0)
+            )
+            one[1].write(encode(RemotingCommand(1005)))
+            await read_answers(one[0], 1)
+            known.append(one)
+        third = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        with contextlib.suppress(ConnectionError):
+            assert await third[0].read() == b""
+        assert rejected == {"connections": 1}
+        for reader, writer in known:
+            writer.write(encode(RemotingCommand(1005)))
+            await read_answers(reader, 1)
+        for _, writer in (*known, third):
+            writer.close()
+
+
 async def test_close_lets_answers_leave_and_cuts_off_the_deaf() -> None:
     """A restart should neither lose answers nor hang on a stopped peer."""
 

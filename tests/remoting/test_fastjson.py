@@ -187,6 +187,7 @@ def test_bodies_of_the_wrong_shape_are_protocol_errors(decode: object, body: byt
             ("rmq-controller_0.rmq-headless.default.svc.cluster.local.", 9878),
         ),
         ("bücher.example:1", ("bücher.example", 1)),
+        (f"{'a' * 63}.b:1", (f"{'a' * 63}.b", 1)),
     ],
 )
 def test_addresses_are_split(text: str, expected: tuple[str, int]) -> None:
@@ -222,6 +223,10 @@ def test_addresses_without_host_or_port_are_refused(text: str) -> None:
         ("[::1:2", "host '[::1'"),
         ("[1.2.3.4]:2", "host '1.2.3.4'"),
         ("a\x00:2", "host 'a\\x00'"),
+        (f"{'a' * 64}:2", "host 'aaaa"),
+        (f"a.{'b' * 64}.c:2", "host 'a.bbbb"),
+        (f"{'ü' * 63}:2", "host 'üüüü"),
+        (f"{'a.' * 127}a:2", "host 'a.a.a"),
     ],
 )
 def test_addresses_of_impossible_hosts_are_refused(text: str, reason: str) -> None:

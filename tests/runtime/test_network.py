@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Callable
 from typing import cast
 
 import pytest
 import uvloop
 
+from rmqha.base.errors import ConnectFailed
 from rmqha.runtime.aio.net import (
     RTO_MAX_MS,
     TCP_RTO_MAX_MS,
@@ -112,3 +114,21 @@ def test_stream_when_it_is_gone_at_once_then_its_owner_hears_so_and_nothing_else
     """Whoever opens streams knows of one error, and of the end of a stream."""
     assert uvloop.run(ended_at_once())
     assert asyncio.run(ended_at_once())
+
+
+@pytest.mark.parametrize("host", ["a" * 64, f"a.{'b' * 64}", "a..b", "\udc80"])
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_connection_when_the_host_cannot_be_a_name_then_it_is_no_connection(
+    host: str, factory: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """Hosts come from other servers: the codec's own error ended whoever dialled, for good."""
+
+    async def both() -> None:
+        network = TcpNetwork()
+        with pytest.raises(ConnectFailed):
+            await network.connect(host, 9, asyncio.Protocol, timeout_ms=1_000)
+        with pytest.raises(OSError, match="is no name of a host"):
+            await network.listen(host, 0, asyncio.Protocol)
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(both())

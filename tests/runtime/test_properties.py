@@ -123,3 +123,14 @@ def test_no_secret_is_shown(values: dict[str, str], word: str) -> None:
         assert secret not in shown
         assert f"{key}=******\n" in shown
         assert f"{key}Unset=\n" in shown
+
+
+@pytest.mark.parametrize("content", [b"\x80\x81=1\n", b"\x1b[31mred=1\n", b"\x7fELF=1\n"])
+def test_a_file_that_is_no_text_is_refused_by_its_name(tmp_path: Path, content: bytes) -> None:
+    """A key of control bytes is another file's content; and none of it goes to the terminal."""
+    path = tmp_path / "broker.conf"
+    path.write_bytes(content)
+    with pytest.raises(ConfigInvalid, match="is no properties file") as caught:
+        read_properties(str(path), "brokerName")
+    assert str(path) in str(caught.value)
+    assert str(caught.value).isprintable()

@@ -416,3 +416,25 @@ def test_files_that_are_none_are_named(tmp_path: Path) -> None:
 def test_frame_never_begins_as_a_handshake_does() -> None:
     """What the door relies on: a length below 16 MiB begins with a zero."""
     assert encode(RemotingCommand(310, body=bytes(1 << 20)))[:1] == b"\0"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"\xff\xfe\x1b[31mkey=1\n", r"\\x1b\[31mkey is no key of this file"),
+        (b"\x80" * 3000 + b"=1\n", r"(\\x80){80}\.\.\. is no key"),
+        (b"a\\u12\x1b\x9b=1\n", r"broken escape \\u12\\x1b\\x9b"),
+    ],
+)
+def test_file_of_its_own_when_it_is_no_text_then_the_line_names_it_and_can_be_printed(
+    tmp_path: Path, content: bytes, says: str
+) -> None:
+    """Somebody gave the certificate, or a program: a terminal does what it is told."""
+    path = tmp_path / "tls.properties"
+    path.write_bytes(content)
+    with pytest.raises(ConfigInvalid, match=says) as caught:
+        Tls({"tls.config.file": str(path)}, Logger())
+    said = str(caught.value)
+    assert str(path) in said
+    assert said.isprintable()
+    assert len(said) < 600

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqha.base.errors import ConnectFailed
 from rmqha.remoting.bodies import ReplicaIdentity, ReplicasInfo
 from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.testing.aio_cluster import AioCluster
 from rmqha.testing.disks import NodeDisk, SlowDisk
 from rmqha.testing.life import Life, NodeClock, task_factory
 from rmqha.testing.links import HELD_HIGH_BYTES, LinkedNetwork, Links
@@ -389,3 +391,29 @@ def test_new_topics_when_named_after_anything_then_brokers_take_them() -> None:
     for name in (one, other):
         assert len(name) == 127
         assert re.fullmatch("[A-Za-z0-9_]+", name)
+
+
+@pytest.mark.parametrize("counts", [("3", 1, 3), (3, 1.5, 3), (3, 1, None), (True, 1, 3)])
+async def test_counts_when_one_is_no_whole_number_then_the_error_says_so(
+    tmp_path: Path, counts: Any
+) -> None:
+    """A text was a TypeError of some comparison that named nothing."""
+    with pytest.raises(ValueError, match=r"controllers, namesrv, replicas = .*whole numbers"):
+        await AioCluster.make(
+            tmp_path, counts=counts, processes=False, seed=1, settings=({}, {}, {})
+        )
+
+
+@pytest.mark.parametrize("delay_ms", [-5, -0.1, float("nan"), float("inf")])
+async def test_slow_disk_when_the_time_cannot_be_then_it_is_refused(
+    tmp_path: Path, delay_ms: float
+) -> None:
+    """It was taken, and the disk was as fast as before."""
+    cluster = await AioCluster.make(
+        tmp_path, counts=(1, 1, 1), processes=False, seed=1, settings=({}, {}, {})
+    )
+    try:
+        with pytest.raises(ValueError, match="cannot be slower by"):
+            await cluster.slow_disk("broker-0", delay_ms)
+    finally:
+        await cluster.close()

@@ -63,14 +63,26 @@ class StoredFile:
         try:
             while self._waiting:
                 waiting, self._waiting = self._waiting, []
-                error: DiskFailed | None = None
+                error: DiskFailed | None = DiskFailed(f"{self.path} was not written")
                 try:
-                    await self._disk.make_dirs(os.path.dirname(self.path))
-                    await self._disk.write_atomic(self.path, self._content())
-                except DiskFailed as failed:
-                    error = failed
-                    self._log.log("error", "store_failed", path=self.path, error=str(failed))
-                for on_done in waiting:
-                    on_done(error)
+                    error = await self._try_write()
+                finally:  # whatever happens: who is told nothing waits for ever
+                    _tell(waiting, error)
         finally:
             self._writing = None
+            left, self._waiting = self._waiting, []
+            _tell(left, DiskFailed(f"{self.path} was not written"))
+
+    async def _try_write(self) -> DiskFailed | None:
+        try:
+            await self._disk.make_dirs(os.path.dirname(self.path))
+            await self._disk.write_atomic(self.path, self._content())
+        except DiskFailed as failed:
+            self._log.log("error", "store_failed", path=self.path, error=str(failed))
+            return failed
+        return None
+
+
+def _tell(waiting: list[OnDone], error: DiskFailed | None) -> None:
+    for on_done in waiting:
+        on_done(error)

@@ -140,12 +140,17 @@ class SystemDisk:
         self._prepared = PreparedFiles()
         self._pool = MappedPool()
 
-    async def _run(self, path: str, call: Callable[[], T]) -> T:
+    async def _run(self, path: str, call: Callable[[], T], *, looks: bool = False) -> T:
+        """Call it in a worker thread.
+
+        Args:
+            looks: that there is no such file is an answer, and no failure.
+        """
         try:
             return await asyncio.get_running_loop().run_in_executor(None, call)
-        except FileNotFoundError:
-            raise
         except OSError as error:
+            if looks and isinstance(error, FileNotFoundError):
+                raise
             raise _failure(path, error) from error
 
     async def make_dirs(self, path: str, *, later: bool = False) -> None:
@@ -156,14 +161,14 @@ class SystemDisk:
     async def list_dir(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
         try:
-            return sorted(await self._run(path, lambda: os.listdir(path)))
+            return sorted(await self._run(path, lambda: os.listdir(path), looks=True))
         except FileNotFoundError:
             return []
 
     async def survey(self, path: str, head_bytes: int) -> dict[str, list[Surveyed]]:
         """All of it in one turn of a worker thread."""
         try:
-            return await self._run(path, lambda: survey(path, head_bytes))
+            return await self._run(path, lambda: survey(path, head_bytes), looks=True)
         except FileNotFoundError:
             return {}
 
@@ -245,7 +250,7 @@ class SystemDisk:
             os.replace(path, new_path)
             sync_dir(os.path.dirname(new_path))
 
-        await self._run(path, replace)
+        await self._run(path, replace, looks=True)
 
     def map_file(
         self, path: str, size: int, *, create: bool, sparse: bool = False
@@ -261,9 +266,9 @@ class SystemDisk:
             if sparse:
                 return open_sparse(self._pool, path, size, create=create)
             return open_mapped(path, size, self._prepared, create=create)
-        except FileNotFoundError:
-            raise
         except OSError as error:
+            if not create and isinstance(error, FileNotFoundError):
+                raise
             raise _failure(f"cannot map {path}", error) from error
 
     def map_surveyed(self, path: str, found: Surveyed) -> SparseMappedFile:
@@ -283,4 +288,4 @@ class SystemDisk:
 
     async def file_size(self, path: str) -> int:
         """Length in bytes."""
-        return await self._run(path, lambda: os.stat(path).st_size)
+        return await self._run(path, lambda: os.stat(path).st_size, looks=True)

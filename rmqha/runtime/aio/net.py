@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 import sys
@@ -256,9 +257,12 @@ class TcpNetwork:
             OSError: when the address cannot be used.
         """
         loop = asyncio.get_running_loop()
-        infos = await loop.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        try:
+            infos = await loop.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+        except UnicodeError as error:
+            raise OSError(errno.EADDRNOTAVAIL, f"{host} is no name of a host: {error}") from error
         found: list[socket.socket] = []
         try:
             for family, _, _, _, address in dict.fromkeys(infos):
@@ -295,8 +299,9 @@ class TcpNetwork:
             raise ConnectFailed(
                 f"cannot connect to {host}:{port} by TLS: {_words(error)}"
             ) from error
-        # asyncio's own loop overflows at a port that is none; addresses come from other servers.
-        except (OSError, TimeoutError, OverflowError) as error:
+        # asyncio's own loop overflows at a port that is none, and a part of a name that is too long
+        # cannot be encoded; addresses come from other servers.
+        except (OSError, TimeoutError, OverflowError, UnicodeError) as error:
             reason = str(error) or type(error).__name__
             raise ConnectFailed(f"cannot connect to {host}:{port}: {reason}") from error
         if not transport.is_closing():
