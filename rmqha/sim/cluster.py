@@ -31,6 +31,7 @@ from rmqha.sim.disk import SimDisk
 from rmqha.sim.liveness import LivenessWatch
 from rmqha.sim.loop import HOST, SimLoop
 from rmqha.sim.net import SimNet
+from rmqha.sim.pages import TORN_PAGES
 from rmqha.sim.progress import ProgressWatch
 from rmqha.sim.trace import Trace, TraceLogger
 from rmqha.sim.witness import Witness
@@ -44,6 +45,7 @@ BROKER_PORT = 10911
 CLUSTER = "SimCluster"
 CLOCK_DRIFT = 0.04
 PAST_MS_MAX = 5000
+PARTED_SHARE, JOINED_SHARE = 0.1, 0.3
 """So long a first election has waited for newer logs at least (``coldStartGraceMs``)."""
 
 PACKING_EVERY = 16
@@ -129,6 +131,7 @@ class SimCluster:
         hosts = [*self.controller_hosts, *self.broker_hosts]
         self.disks = {host: SimDisk(random.Random(self.rng.random())) for host in hosts}
         self.counts: Counter[str] = Counter()
+        self._part_writes(seed)
         self.calls = CallLog(self.loop.time, counts=self.counts)
         # Called with each line that a node logs, and its facts.
         self.logged: list[Callable[[str, dict[str, object]], None]] = []
@@ -279,6 +282,13 @@ class SimCluster:
             self.loop.errors.append(error)
         self.loop.call_soon(self.kill, host)
 
+    def _part_writes(self, seed: int) -> None:
+        """In half of all stories what was written at once comes in parts, and what was not as one."""
+        segments = self.net.segments
+        segments.counts = self.counts
+        if random.Random(f"tcp of {seed}").random() < 0.5:
+            segments.parted, segments.joined = PARTED_SHARE, JOINED_SHARE
+
     def kill(self, host: str, *, power: bool = False) -> None:
         """End a host's process at once; with ``power`` its unsynced writes are lost too."""
         if host not in self.clocks:
@@ -295,7 +305,7 @@ class SimCluster:
         self.net.kill(host, power=power)
         self.loop.cancel_host(host)
         if power:
-            self.disks[host].power_cut()
+            self.counts[TORN_PAGES] += self.disks[host].power_cut()
 
     def pause(self, host: str) -> None:
         """Stop a host's process where it is, as SIGSTOP does."""

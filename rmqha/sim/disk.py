@@ -12,7 +12,7 @@ from rmqha.base.errors import DiskFailed, DiskFull
 from rmqha.controller.raft.wal_layout import SECTOR
 from rmqha.runtime.ports import Surveyed
 from rmqha.sim.huge_pages import pages_of
-from rmqha.sim.pages import SimMappedFile, SimPages
+from rmqha.sim.pages import Outcome, SimMappedFile, SimPages
 
 
 class DiskMood(Struct):
@@ -94,6 +94,8 @@ class SimDisk:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
+        self._torn = random.Random()
+        self._torn.setstate(rng.getstate())
         self.mood = DiskMood()
         self.files: dict[str, SimFile | SimPages] = {}
         self.cuts = 0
@@ -132,19 +134,21 @@ class SimDisk:
         self.mood.hung_until_s = now_s + duration_ms / 1000
         self.mood.hang_fails = fails
 
-    def power_cut(self) -> None:
-        """Of each unsynced tail or page a part survives."""
+    def power_cut(self) -> int:
+        """Of each unsynced tail or page a part survives; how many pages were torn."""
         self.cuts += 1
         self.version += 1
+        outcome = Outcome(self.rng, self._torn)
         for path in sorted(self.files):
             file = self.files[path]
             if isinstance(file, SimPages):
-                if not file.power_cut(self.rng):
+                if not file.power_cut(outcome):
                     del self.files[path]
                 continue
             if not file.cached:
                 continue
             file.power_cut(self.rng)
+        return outcome.torn
 
     async def sync(self) -> None:
         """Take the time of one fdatasync."""

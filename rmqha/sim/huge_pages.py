@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import mmap
 import os
-import random
 from collections.abc import Callable, Iterable, Iterator
 
 from rmqha.runtime.aio.mapped_file import data_ranges
-from rmqha.sim.pages import PAGE, SimPages
+from rmqha.sim.pages import PAGE, Outcome, SimPages
 
 HUGE_BYTES = 16 << 20
 """From here on."""
@@ -69,15 +68,16 @@ class HugePages(SimPages):
 
         return settle
 
-    def power_cut(self, rng: random.Random) -> bool:
+    def power_cut(self, outcome: Outcome) -> bool:
         """As any file; what has no blocks in the end is an empty one."""
+        rng = outcome.whole
         if not self.entry_durable and rng.random() < 0.5:
             return False
         seen, pages = dict(self._written()), dict(self._kept)
         for at in sorted(seen.keys() | pages.keys()):
-            new = seen.get(at, _ZEROS)
-            if new != pages.get(at, _ZEROS) and rng.random() < 0.5:
-                pages[at] = new
+            new, old = seen.get(at, _ZEROS), pages.get(at, _ZEROS)
+            if new != old:
+                pages[at] = outcome.page(old, new)
         if not self.entry_durable and rng.random() < 0.3:
             self.cached, self._kept = bytearray(), {}
         else:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ from rmqha.sim.loop import HOST, SimLoop
 
 Factory = Callable[[], asyncio.Protocol]
 RETRANSMITS_MAX = 8
+PARTED, JOINED = "write that came in parts", "writes that came as one"
 WATCH = ".watch"
 """Ends the name of the process that watches a host's broker, with connections of its own."""
 
@@ -137,17 +139,24 @@ class SimTransport(asyncio.Transport):
             self._travel()
 
     def _push(self, data: bytes | None) -> None:
-        self._stream.append(data)
+        parts = self.net.segments.split(data)
+        self._stream.extend(parts)
         self._stream_bytes += len(data or b"")
         if (self.host, self.peer_host) not in self.net.cuts:
-            self._travel()
+            self._travel(len(parts) - 1)
 
-    def _travel(self) -> None:
-        self._timers += 1
-        # Timers of equal times fire in any order, so they carry no data of their own.
+    def _travel(self, ahead: int = 0) -> None:
+        """The next part sets off, behind so many others: the last one comes as late as the whole."""
         delay_s = self.net.delay_s(self.host, self.peer_host)
+        before = max(self._arrives_at, self.net.loop.time())
         self._arrives_at = max(self._arrives_at, self.net.loop.time() + delay_s)
-        self.net.loop.call_at(self._arrives_at, self._arrive, context=WIRE)
+        for moment in (
+            *self.net.segments.moments(before, self._arrives_at, ahead),
+            self._arrives_at,
+        ):
+            self._timers += 1
+            # Timers of equal times fire in any order, so they carry no data of their own.
+            self.net.loop.call_at(moment, self._arrive, context=WIRE)
 
     def _arrive(self) -> None:
         self._timers -= 1
@@ -155,6 +164,12 @@ class SimTransport(asyncio.Transport):
         if peer is None or (self.host, self.peer_host) in self.net.cuts:
             return
         data = self._stream.popleft()
+        if self._timers and self._arrives_at <= self.net.loop.time():
+            following = self._stream[0]
+            if data and following and self.net.segments.is_joined():
+                # Both are due now: the next timer brings them as one.
+                self._stream[0] = data + following
+                return
         self._stream_bytes -= len(data or b"")
         if peer.ended or peer.host not in self.net.alive:
             if data is not None and not self.ended and peer.host not in self.net.dark:
@@ -174,6 +189,44 @@ class SimTransport(asyncio.Transport):
             self.end(None)
         else:
             self.net.run_on(self.host, self.protocol.data_received, data)
+
+
+class Segments:
+    """Where the network parts what was written at once, and joins what was not.
+
+    A write that is parted is whole no later than otherwise, so that this changes nothing but what
+    a receiver has of it before, and what it keeps where the rest never comes.
+
+    Attributes:
+        parted, joined: shares of writes that come in parts, and of those due at once that come as one.
+        counts: of both.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = random.Random()
+        self._rng.setstate(rng.getstate())
+        self.parted = self.joined = 0.0
+        self.counts: Counter[str] = Counter()
+
+    def split(self, data: bytes | None) -> list[bytes | None]:
+        """The parts of one write."""
+        rng = self._rng
+        if data is None or len(data) < 2 or rng.random() >= self.parted:
+            return [data]
+        self.counts[PARTED] += 1
+        places = {rng.randrange(1, len(data)) for _ in range(rng.choice((1, 1, 2, 4)))}
+        edges = [0, *sorted(places), len(data)]
+        return [data[low:high] for low, high in itertools.pairwise(edges)]
+
+    def moments(self, low: float, high: float, count: int) -> list[float]:
+        """When the parts before the last one come."""
+        return sorted(self._rng.uniform(low, high) for _ in range(count))
+
+    def is_joined(self) -> bool:
+        """Whether two writes that are due at once come as one."""
+        joined = self._rng.random() < self.joined
+        self.counts[JOINED] += joined
+        return joined
 
 
 class SimListener:
@@ -203,6 +256,7 @@ class SimNet:
         self.loop = loop
         self.rng = rng
         self.weather = Weather()
+        self.segments = Segments(rng)
         self.alive: dict[str, None] = {}
         self.dark: set[str] = set()
         self.cuts: set[tuple[str, str]] = set()

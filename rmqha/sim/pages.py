@@ -9,12 +9,54 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from rmqha.base.errors import InvariantBroken
+from rmqha.controller.raft.wal_layout import SECTOR
 from rmqha.runtime.aio.mapped_file import ERASE_BYTES
 
 if TYPE_CHECKING:
     from rmqha.sim.disk import SimDisk
 
 PAGE = 4096
+TORN = 0.4
+"""Share of the pages under way that the power cut leaves with some of their sectors old."""
+TORN_PAGES = "page torn by a power cut"
+
+
+class Outcome:
+    """What a power cut leaves of each page that was not safe.
+
+    Args:
+        whole: decides which pages are old and which are new.
+        torn: decides which are neither. A stream of its own, so that more or less of it changes
+            nothing else.
+
+    Attributes:
+        torn: pages that may be neither.
+    """
+
+    def __init__(self, whole: random.Random, torn: random.Random) -> None:
+        self.whole = whole
+        self.torn = 0
+        self._torn = torn
+
+    def page(self, old: bytes, new: bytes) -> bytes:
+        """The page on the platter; a sector of it is old or new as a whole.
+
+        Sectors of an appended page come from the front, as when the page was written back before
+        its end was filled, or in any order, as a disk without power takes them.
+        """
+        kept, torn = new if self.whole.random() < 0.5 else old, self._torn
+        if torn.random() >= TORN:
+            return kept
+        sectors = range(0, PAGE, SECTOR)
+        front = torn.choice((None, *sectors))
+        self.torn += 1
+        pieces = [
+            (new if (torn.random() < 0.5 if front is None else at < front) else old)[
+                at : at + SECTOR
+            ]
+            for at in sectors
+        ]
+        return b"".join(pieces)
 
 
 class SimPages:
@@ -46,19 +88,20 @@ class SimPages:
 
         return settle
 
-    def power_cut(self, rng: random.Random) -> bool:
-        """Keep each page old or new at random; False when the file itself is gone.
+    def power_cut(self, outcome: Outcome) -> bool:
+        """Keep of each page what reached the platter; False when the file itself is gone.
 
         The old buffer stays with whoever still holds it: a dead process writes into nothing.
         """
+        rng = outcome.whole
         if not self.entry_durable and rng.random() < 0.5:
             return False
         pages = bytearray(self.durable)
         cached = bytes(self.cached)
         for at in range(0, len(pages), PAGE):
-            new = cached[at : at + PAGE]
-            if new != self.durable[at : at + PAGE] and rng.random() < 0.5:
-                pages[at : at + PAGE] = new
+            new, old = cached[at : at + PAGE], self.durable[at : at + PAGE]
+            if new != old:
+                pages[at : at + PAGE] = outcome.page(old, new)
         if not self.entry_durable and rng.random() < 0.3:
             # The name reached the disk, the blocks did not.
             pages = bytearray()

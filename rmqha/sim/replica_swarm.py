@@ -22,7 +22,7 @@ CONTROLLER_KINDS = (
 """Of the faults for controllers those that concern brokers too."""
 AFTERWARDS_MS = 500
 QUIET_MS = 1500
-COPIED_MS_MAX, COPIED_STEP_MS = 1_000, 250
+COPIED_MS_MAX, COPIED_STEP_MS = 4_000, 250
 """Slaves have copied then what groups have committed. One that could not reach its master asks again
 after a period of 3 s, and its questions may have waited for connections as long before."""
 STALLS_MS = 700, 1_500, 4_000
@@ -138,6 +138,13 @@ class ReplicaSwarm(Story):
         self.cluster.trace.say("sim", "breaks the disk" if mood.failing else "mends", host=host)
         return mood.failing
 
+    def _hear_of_one(self) -> None:
+        """A slow producer may have been refused all along; in peace it is answered."""
+        cluster, waited_ms = self.replicas, 0
+        while not cluster.acked and waited_ms < COPIED_MS_MAX:
+            cluster.run_for(COPIED_STEP_MS)
+            waited_ms += COPIED_STEP_MS
+
     def finish(self) -> int:
         """Mend everything, let them settle with and without load, and compare.
 
@@ -150,6 +157,7 @@ class ReplicaSwarm(Story):
         cluster = self.replicas
         waited_ms = self.make_peace()
         cluster.run_for(AFTERWARDS_MS)
+        self._hear_of_one()
         cluster.producing = False
         waited_ms += self.make_peace()
         cluster.observe()

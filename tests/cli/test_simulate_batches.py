@@ -19,7 +19,7 @@ from rmqha.sim.replica_options import ReplicaOptions
 from rmqha.sim.replica_swarm import ReplicaSwarm, run_replica_seed
 from rmqha.sim.storm_swarm import run_storm_seed
 from rmqha.sim.swarm import run_seed
-from rmqha.sim.wanted import FAR, LIVED, REPLICA_FAULTS, WANTED, uncovered
+from rmqha.sim.wanted import LIVED, RARE, REPLICA_FAULTS, WANTED, uncovered
 
 STORIES = [
     "--replicas", "--services", "--java-peer", "--pressed", "--members", "--probes", "--stopped",
@@ -65,12 +65,12 @@ def test_batch_when_a_search_was_given_up_then_it_fails_however_short(
 
 def test_batch_of_replicas_when_something_did_not_happen_then_it_is_named() -> None:
     """What the tests of seeds ask for, a long batch asks for as well."""
-    assert {*LIVED, *FAR} <= {*WANTED[run_replica_seed]}
+    assert {*LIVED, *RARE} <= {*WANTED[run_replica_seed]}
     assert {*HAPPENED} <= {*WANTED[run_java_peer_seed]}
     counts = Counter(dict.fromkeys(WANTED[run_replica_seed], 1))
     assert uncovered(run_replica_seed, 1, counts) == []
-    del counts["fault: quiet return"], counts[FAR[0]]
-    assert uncovered(run_replica_seed, 1, counts) == [FAR[0], "fault: quiet return"]
+    del counts["fault: quiet return"], counts[RARE[0]]
+    assert uncovered(run_replica_seed, 1, counts) == [RARE[0], "fault: quiet return"]
 
 
 def test_faults_of_replicas_when_a_batch_asks_for_them_then_stories_have_them() -> None:

@@ -14,7 +14,7 @@ from rmqha.base.errors import RmqhaError
 from rmqha.ha.aio import client
 from rmqha.sim.disk import SimDisk
 from rmqha.sim.huge_pages import HUGE_BYTES, HugePages
-from rmqha.sim.pages import PAGE, SimPages
+from rmqha.sim.pages import PAGE, Outcome, SimPages
 from rmqha.sim.replica_options import LOG_SHAPES, LogShape, ReplicaOptions, log_of
 from rmqha.sim.replica_swarm import run_replica_seed
 from rmqha.store.aio.queue_files import QueueFiles
@@ -126,14 +126,19 @@ def test_huge_file_when_it_is_written_and_cut_off_then_it_is_as_a_small_one() ->
             pages.cached[9 * PAGE : 9 * PAGE + 3] = b"\0\0\0"
             pages.cached[11 * PAGE - 1 : 11 * PAGE + 3] = b"four"
         before = memoryview(huge.cached)
-        assert huge.power_cut(random.Random(seed)) is small.power_cut(random.Random(seed)) is True
+        assert huge.power_cut(outcome(seed)) is small.power_cut(outcome(seed)) is True
         assert huge.content == small.content
         before[5:8] = b"old"  # a dead process writes into nothing
         assert huge.content == small.content
         huge.cached[0:1] = b"x"
-        huge.power_cut(random.Random(seed))
+        huge.power_cut(outcome(seed))
         assert bytes(huge.cached[5:8]) == b"one"
         before.release()
+
+
+def outcome(seed: int) -> Outcome:
+    """What a power cut leaves, by chance."""
+    return Outcome(random.Random(seed), random.Random(-seed))
 
 
 def test_huge_file_when_its_name_alone_was_durable_then_it_is_gone_or_empty_or_whole() -> None:
@@ -141,7 +146,7 @@ def test_huge_file_when_its_name_alone_was_durable_then_it_is_gone_or_empty_or_w
     ends = set()
     for seed in range(60):
         pages = HugePages(HUGE_BYTES)
-        if not pages.power_cut(random.Random(seed)):
+        if not pages.power_cut(outcome(seed)):
             ends.add("gone")
         else:
             ends.add(len(pages.cached))
