@@ -206,6 +206,7 @@ def test_credentials_when_there_is_a_tools_file_then_requests_are_signed(
             mqadmin.read_credentials()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "content", [b"accessKey: 2001-99-99\n", b"[" * 5000, b"\xff\xfe", b"a: !!timestamp x"]
 )

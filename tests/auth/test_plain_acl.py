@@ -145,6 +145,7 @@ def test_accounts_when_they_share_members_then_each_has_them() -> None:
     assert (second.name, second.password, second.is_super) == ("two-user", first.password, True)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "text",
     ["[" * 5000, "a: !!timestamp 2001-99-99", "accounts: !!int x", "\x01", "a: &a [*a]\n<<: 7"],

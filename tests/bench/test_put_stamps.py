@@ -13,6 +13,7 @@ PUTS, WARM_UP = 100, 50
 ROUNDING_US = 0.01
 
 
+@pytest.mark.costly
 def test_stamps_when_puts_are_acknowledged_then_each_part_has_its_time_and_they_add_up(
     tmp_path: Path,
 ) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.broker.deferred.offset_set import OffsetSet
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.costly
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 30)), max_size=60))
 def test_offsets_when_taken_and_forgotten_then_a_set_says_the_same(
     steps: list[tuple[bool, int]],

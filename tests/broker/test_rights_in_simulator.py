@@ -274,6 +274,7 @@ def test_retry_topic_when_it_is_another_group_s_then_that_group_is_asked_for(
     assert ask(cluster, 11, pull("%RETRY%theirs", "theirs"), by=ANN).code == 0
 
 
+@pytest.mark.costly
 def test_popped_message_when_it_came_again_then_who_may_consume_may_acknowledge_it(
     cluster: ReplicaCluster,
 ) -> None:

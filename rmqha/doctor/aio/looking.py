@@ -194,11 +194,11 @@ async def _resolved(addresses: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _name_in(address: str) -> str:
-    """The host, if it is a name; empty for an address."""
+    """The host, if it is a name, also one that no resolver takes; empty for an address."""
     try:
         host, _ = parse_address(address)
     except ConfigInvalid:
-        return ""
+        return address.rpartition(":")[0]
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)
