@@ -124,6 +124,11 @@ def test_end_when_the_master_does_not_come_to_know_then_it_is_refused(
     assert told == [ResponseCode.SYSTEM_BUSY]
     alone.until(lambda: len(told) == 3, "answers", KNOWN_MS + 100)
     assert told[1:] == [ResponseCode.SERVICE_NOT_AVAILABLE] * 2
+    # Their places are free again.
+    asked = {**fields, "commitOrRollback": "8"}
+    alone.ask_later(address, 37, asked, told=lambda answer: told.append(answer.code))
+    alone.run_for(100)
+    assert len(told) == 3
 
 
 def test_end_when_the_reign_is_over_then_it_is_refused_at_once(
