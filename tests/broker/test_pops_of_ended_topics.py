@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqha.broker.aio.replica import BrokerReplica
+from rmqha.broker.pop.check_points import CheckPoint
 from rmqha.broker.pop.offsets import PopOffsets
 from rmqha.broker.pop.order import OrderTable
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
@@ -193,3 +194,10 @@ def test_order_table_when_a_topic_or_a_group_ends_then_its_queues_are_named() ->
     for key in (("T", "G", 0), ("U", "G", 1), ("U", "H", 2)):
         table.handed(key, None, 1_000, 1_000, [0])
     assert table.of_ended({"T"}, {"H"}) == [("T", "G", 0), ("U", "H", 2)]
+
+
+def test_check_point_when_it_says_where_the_log_ended_then_it_holds_what_stands_before() -> None:
+    """A record at that place was written afterwards. One of Java's says nothing, and holds all."""
+    point = CheckPoint(TOPIC, GROUP, 0, 0, 0, 1_000, "broker-a", (0,), log_end=100)
+    assert [point.holds(offset) for offset in (0, 99, 100, 101)] == [True, True, False, False]
+    assert point._replace(log_end=0).holds(1 << 40)
