@@ -430,6 +430,18 @@ def test_transaction_when_renewed_then_an_end_of_either_ends_both() -> None:
         assert table.to_ask(NOW, table.half_next, 9) == []
 
 
+def test_transaction_when_an_older_question_is_answered_then_the_newest_half_message_ends() -> None:
+    """A producer that needs longer than from one question to the next would never come to an end."""
+    table = OpenTransactions(0, 0, open_max=9)
+    for at in range(3):
+        table.half(Open(at, at * 100, 0, first=0))
+    table.op(0, [0])
+    table.op(1, [1])
+    assert table.to_end(1, 0) == [2]
+    table.answered([2])
+    assert table.to_end(1, 0) == table.to_end(2, 0) == table.to_end(0, 0) == []
+
+
 def test_end_when_it_was_read_before_its_half_message_then_who_goes_on_reads_it_again() -> None:
     """By what was kept the half message has not been read, and its end would be passed over."""
     table = OpenTransactions(0, 0, open_max=9)

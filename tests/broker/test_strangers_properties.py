@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmqha.broker.deferred.transactions import EXPIRED_TOPIC, HALF_TOPIC, Open, OpenTransactions
+from rmqha.broker.deferred.transactions import EXPIRED_TOPIC, HALF_TOPIC
 from rmqha.remoting.codes import ResponseCode
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of, send_fields
 from tests.broker.test_producer_services import bodies, end, half, send, stored, wall_ms
@@ -44,16 +44,6 @@ def test_transaction_when_it_is_said_to_renew_another_one_then_both_are_on_their
         assert not {"TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"} & (
             record.property_map().keys()
         )
-
-
-def test_end_when_the_log_names_another_half_message_that_it_does_not_renew_then_it_ends_itself() -> (
-    None
-):
-    """As an older release stored it: only one that was read as a renewal ends what it names."""
-    table = OpenTransactions(0, 0, open_max=9)
-    table.half(Open(0, 0, 0, 0))
-    table.half(Open(1, 100, 0, first=1))
-    assert table.to_end(1, 0) == [1]
 
 
 @pytest.mark.costly

@@ -330,10 +330,9 @@ class OpenTransactions:
         Returns:
             Offsets for an op message; empty when it has ended already.
         """
-        found, renewed = [], self._renewed.get(first, ())
-        # One that says that it renews another, and is not known to, ends itself only.
-        same = (first, *renewed) if queue_offset in (first, *renewed) else ()
-        for offset in dict.fromkeys((queue_offset, *same)):
+        found = []
+        # It may itself have been renewed since, by one that is not the same any more.
+        for offset in dict.fromkeys((queue_offset, first, *self._renewed.get(first, ()))):
             unread = offset >= self.half_next and offset not in self._ended
             if (offset in self._open or unread) and offset not in self._answered:
                 found.append(offset)
