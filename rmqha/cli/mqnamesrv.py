@@ -29,7 +29,7 @@ from rmqha.cli.process import (
     make_room,
     prepare_machine,
     print_config,
-    read_settings,
+    read_properties,
     settle_memory,
 )
 from rmqha.cli.reload import Part, Reloader
@@ -49,6 +49,7 @@ from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import lock_directory
 from rmqha.runtime.aio.loop import run
 from rmqha.runtime.aio.machine import MACHINE
+from rmqha.runtime.environment import overlaid, settings_of
 from rmqha.runtime.logs import Logger, configure_logs
 from rmqha.web import settings as status_page_settings
 
@@ -98,7 +99,9 @@ def read_configs(path: str | None) -> Configs:
     """
     home, user_home = os.environ.get("ROCKETMQ_HOME", ""), os.path.expanduser("~")
     known = {**NAMESRV_DEFAULTS, **CONTROLLER_DEFAULTS}
-    properties = named_by_pod(read_settings(path, "", known), os.environ)
+    over = settings_of(os.environ, known)
+    in_file = {} if path is None else read_properties(path, "")
+    properties = named_by_pod(overlaid(in_file, over), os.environ)
     controller = None
     try:
         namesrv = load_config(
@@ -106,6 +109,7 @@ def read_configs(path: str | None) -> Configs:
             user_home=user_home,
             home=home,
             store_path="" if path is None else os.path.abspath(path),
+            outside={key: in_file.get(key) for key in over},
         )
         if namesrv.boolean("enableControllerInNamesrv"):
             controller = load_controller_config(properties, home=home, user_home=user_home)

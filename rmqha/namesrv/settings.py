@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -23,6 +25,7 @@ from rmqha.runtime.tls_settings import TLS_DEFAULTS
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
 from rmqha.web.settings import not_a_port
 
+NOTHING: Mapping[str, str | None] = MappingProxyType({})
 BLACK_LIST = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
 
 # Defaults as Java prints them. Every key of this table is shown by 319.
@@ -120,11 +123,20 @@ class NamesrvConfig(Struct):
         values: every key with its text, the defaults and the unknown ones included.
         auth: users and permissions.
         unknown: keys of the file that this process has no use for.
+        outside: what the file says of keys that the environment has said, None for nothing. Those
+            may be secrets, and are never written.
     """
 
     values: dict[str, str]
     auth: AuthSettings
     unknown: tuple[str, ...] = ()
+    outside: Mapping[str, str | None] = NOTHING
+
+    @property
+    def to_store(self) -> dict[str, str]:
+        """What the file holds after a change."""
+        found = {**self.values, **self.outside}
+        return {key: value for key, value in found.items() if value is not None}
 
     def integer(self, key: str) -> int:
         """A key's value as a number."""
@@ -142,7 +154,7 @@ class NamesrvConfig(Struct):
     @property
     def config_path(self) -> str:
         """The file that a changed configuration is kept in."""
-        return os.path.abspath(self.values["configStorePath"])
+        return os.path.realpath(self.values["configStorePath"])
 
     def route_settings(self) -> RouteSettings:
         """What the cores need; taken anew after a change."""
@@ -165,8 +177,9 @@ class NamesrvConfig(Struct):
 
 
 def load_config(
-    properties: dict[str, str], *, user_home: str, home: str = "", store_path: str = ""
-) -> NamesrvConfig:
+    properties: dict[str, str], *, user_home: str, home: str = "", store_path: str = "",
+    outside: Mapping[str, str | None] = NOTHING,
+) -> NamesrvConfig:  # fmt: skip
     """Check a properties file's content.
 
     Args:
@@ -174,6 +187,7 @@ def load_config(
         user_home: for Java's default paths.
         home: ROCKETMQ_HOME or empty; it only appears in 319.
         store_path: of the file that was read: changes by 318 are kept there, as in Java.
+        outside: what the file says of the properties that are not from it.
 
     Raises:
         ConfigInvalid: the first key that cannot be used, and why.
@@ -187,7 +201,7 @@ def load_config(
         store_path or values["configStorePath"] or os.path.join(folder, "namesrv.properties")
     )
     unknown = tuple(sorted(key for key in values if key not in DEFAULTS))
-    config = NamesrvConfig(values, load_auth_settings(values), unknown)
+    config = NamesrvConfig(values, load_auth_settings(values), unknown, outside)
     for key in sorted(DEFAULTS):
         reason = malformed(key, values[key])
         if reason is not None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rmqha.auth.settings import SERVER_DEFAULTS as AUTH_DEFAULTS
 from rmqha.base.errors import ConfigInvalid
+from rmqha.cli.mqnamesrv import read_configs
 from rmqha.namesrv.settings import DEFAULTS, MUTABLE, POSITIVE, RouteSettings, load_config
 from rmqha.runtime.tls_settings import TLS_DEFAULTS
 
@@ -53,6 +56,35 @@ def test_settings_when_a_file_was_read_then_changes_are_kept_in_it() -> None:
     """As in Java, whatever configStorePath says."""
     config = load_config({"configStorePath": "/x"}, user_home="/home/u", store_path="/etc/ns.conf")
     assert "/etc/ns.conf" == config.config_path
+
+
+USER = '{"username":"root","password":"a secret"}'
+
+
+def test_settings_when_the_environment_has_said_some_then_the_file_keeps_its_own() -> None:
+    """A variable may be a secret that was kept out of files on purpose."""
+    config = load_config(
+        {"initAuthenticationUser": USER, "listenPort": "1", "brokersMax": "7"}, user_home="/h",
+        outside={"initAuthenticationUser": None, "listenPort": "9876"},
+    )  # fmt: skip
+    assert config.to_store["listenPort"] == "9876"
+    assert config.to_store["brokersMax"] == "7"
+    assert "initAuthenticationUser" not in config.to_store
+    assert config.integer("listenPort") == 1
+
+
+def test_settings_when_the_process_reads_them_then_it_tells_which_the_environment_has_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a 318 writes into the file comes from there."""
+    path = tmp_path / "ns.conf"
+    path.write_text("listenPort=9876\nenableTopicList=false\n")
+    monkeypatch.setenv("enableTopicList", "true")
+    monkeypatch.setenv("initAuthenticationUser", USER)
+    found = read_configs(str(path)).namesrv
+    assert found.boolean("enableTopicList")
+    assert found.to_store["enableTopicList"] == "false"
+    assert "initAuthenticationUser" not in found.to_store
 
 
 def test_settings_when_keys_are_unknown_then_they_are_kept_and_named() -> None:

@@ -114,7 +114,7 @@ class NameServer:
         return StoredFile(self._disk, self._tasks, self._log, path, content, waiting_max)
 
     def _config_content(self) -> bytes:
-        return format_properties(self.config.values).encode()
+        return format_properties(self.config.to_store).encode()
 
     # -- life --------------------------------------------------------------------------------
 

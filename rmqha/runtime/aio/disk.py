@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import stat
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -209,13 +210,15 @@ class SystemDisk:
     async def write_atomic(self, path: str, data: bytes) -> None:
         """Write a temporary file, sync it, rename it over the old one, sync the directory.
 
-        All in one turn of a worker thread: a new master's first write waits for such files.
+        All in one turn of a worker thread: a new master's first write waits for such files. Whose a
+        file is stays so, and nobody may read it who could not read it before.
         """
 
         def replace() -> None:
             temporary = path + ".tmp"
             try:
                 with open(temporary, "wb") as file:
+                    _close_as_before(file.fileno(), path)
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
@@ -289,3 +292,17 @@ class SystemDisk:
     async def file_size(self, path: str) -> int:
         """Length in bytes."""
         return await self._run(path, lambda: os.stat(path).st_size, looks=True)
+
+
+def _close_as_before(fd: int, path: str) -> None:
+    """A new file is whose the one was that it replaces, and as closed at least; ``fileUmask`` counts too."""
+    try:
+        before, now = os.stat(path), os.fstat(fd)
+    except FileNotFoundError:
+        return
+    if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid):
+        with contextlib.suppress(PermissionError):  # who is not root gives nothing away
+            os.fchown(fd, before.st_uid, before.st_gid)
+    closed = before.st_mode & now.st_mode
+    if closed != now.st_mode:
+        os.fchmod(fd, stat.S_IMODE(closed))
