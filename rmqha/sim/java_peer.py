@@ -31,7 +31,7 @@ from rmqha.broker.common.aio.held_answers import WAITS_FIELD
 from rmqha.broker.common.aio.ports import Handler
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups.aio.offset_requests import SINCE_FIELD
-from rmqha.broker.sync.aio.master_questions import FoundT, MasterQuestions
+from rmqha.broker.sync.aio.master_questions import FoundT, MasterQuestions, Paged
 from rmqha.broker.sync.aio.metadata_log import MetadataLog
 from rmqha.broker.sync.aio.positions import Positions, PositionSync
 from rmqha.broker.sync.aio.tables import SlaveSync
@@ -128,6 +128,7 @@ class JavaQuestions(MasterQuestions):
         code: RequestCode,
         read: Callable[[bytes], FoundT],
         fields: Mapping[str, str] | None = None,
+        paged: Paged[FoundT] | None = None,
     ) -> FoundT | None:
         """As Java's slaves ask."""
         return await super().ask(master, code, read)

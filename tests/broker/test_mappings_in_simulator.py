@@ -218,7 +218,7 @@ class JavaMaster:
         self.mappings = mappings
 
     async def ask(
-        self, master: str, code: RequestCode, read: Callable[[bytes], Any], fields: object
+        self, master: str, code: RequestCode, read: Callable[[bytes], Any], *how: object
     ) -> Any:
         """One answer."""
         details = {one.topic: one.members() for one in self.mappings}

@@ -40,6 +40,16 @@ def test_queues_when_any_will_do_then_each_once_and_another_first_each_turn(turn
     assert found == (RETRIES + of_topic if first else of_topic + RETRIES)
 
 
+def test_queues_when_messages_have_priorities_then_the_most_urgent_first() -> None:
+    """The last queue has them, in every turn; not for who consumes in order."""
+    topics = _table(TopicConfig("T", 3, 3, attributes={"message.type": "PRIORITY"}))
+    for turn in range(4):
+        found = list(queues_in_turn(_pop(), topics, turn, in_order=False))
+        assert found == [("T", 2), ("T", 1), ("T", 0)]
+        in_order = list(queues_in_turn(_pop(), topics, turn, in_order=True))
+        assert in_order == [("T", (turn + step) % 3) for step in range(3)]
+
+
 def test_queues_when_one_is_named_then_it_and_the_retries() -> None:
     """A consumer that has its queues assigned must still get what is to be retried."""
     assert list(queues_in_turn(_pop(queue_id=2), ALL, 1, in_order=False)) == [

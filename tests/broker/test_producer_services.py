@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from rmqha.broker.deferred.delays import decode_handle
+from rmqha.broker.deferred.delays import TIMER_TOPIC, decode_handle
 from rmqha.broker.deferred.timers import TimerMark
 from rmqha.remoting.command import RemotingCommand
+from rmqha.store import properties as props
 from rmqha.store.record import Record
 from tests.broker.replicas import QUEUES, TOPIC, ReplicaCluster, master_of, send_fields
 from tests.broker.subscriber import Subscriber
@@ -230,9 +231,32 @@ def test_timer_when_recalled_then_it_never_comes(alone: ReplicaCluster) -> None:
     assert alone.ask(address, 370, fields).ext_fields == told
     assert alone.ask(address, 370, {**fields, "recallHandle": "x"}).code == 604
     assert alone.ask(address, 370, {**fields, "topic": "TBW102"}).code == 604
+    # In both forms, for whichever broker of Java's is master by then.
+    taken_back = [one.property_map().get("TIMER_DEL_UNIQKEY") for one in stored(alone, TIMER_TOPIC)]
+    assert taken_back == [None, None, None, f"{TOPIC}+U1", "U1"]
     alone.run_for(8_000)
     assert bodies(stored(alone, TOPIC)) == [b"body-0", b"body-2"]
     assert alone.ask(address, 370, fields).code == 604
+
+
+@pytest.mark.parametrize(
+    ("key", "comes"), [("U1", False), (f"{TOPIC}+U1", False), ("Other+U1", True)]
+)
+def test_timer_when_a_java_master_has_recalled_it_then_it_never_comes(
+    alone: ReplicaCluster, key: str, comes: bool
+) -> None:
+    """Those of 5.5 write the message's key alone, older ones the topic before it."""
+    due = wall_ms(alone) + 5_000
+    for number in range(2):
+        send(alone, number, f"TIMER_DELIVER_MS\x01{due}\x02")
+    _, one = stored(alone, TIMER_TOPIC)
+    properties = props.put(one.properties, b"TIMER_DEL_UNIQKEY", key.encode())
+    properties = props.put(properties, b"UNIQ_KEY", b"of the recall")
+    recall = one.message()._replace(properties=properties)
+    append, context = master_of(alone).services.writer.append, alone._client_context.copy()
+    alone.loop.call_soon(append, recall, context=context)
+    alone.run_for(8_000)
+    assert bodies(stored(alone, TOPIC)) == [b"body-0", *([b"body-1"] if comes else [])]
 
 
 # -- transactions
@@ -258,6 +282,25 @@ def end(cluster: ReplicaCluster, fields: dict[str, str], decision: int) -> int:
     """Send 37 as a request that wants an answer, which real clients do not."""
     asked = {**fields, "commitOrRollback": str(decision)}
     return cluster.ask(master_of(cluster).config.address, 37, asked).code
+
+
+def test_transactions_when_a_java_master_kept_them_elsewhere_then_the_next_one_says_so(
+    alone: ReplicaCluster,
+) -> None:
+    """``transRocksDBEnable``: nobody here asks about them, or can end them."""
+    assert not any("transactions_unserved" in line for line in alone.trace.lines)
+    half(alone, 1)
+    (one,) = stored(alone, HALVES, 1)
+    append, context = master_of(alone).services.writer.append, alone._client_context.copy()
+    elsewhere = one.message()._replace(topic="RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
+    alone.loop.call_soon(append, elsewhere, context=context)
+    alone.run_for(1_000)
+    host = alone.host_of(master_of(alone))
+    alone.kill(host)
+    alone.boot(host)
+    alone.until(lambda: alone.master() is not None, "a master", 60_000)
+    (said,) = [line for line in alone.trace.lines if "transactions_unserved" in line]
+    assert "stored=1" in said
 
 
 @pytest.mark.costly

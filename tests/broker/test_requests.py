@@ -82,6 +82,7 @@ def test_send_when_stored_then_the_answer_names_queue_offset_and_ids(
         ({"i": "INNER_NUM\x012\x02"}, 13),
         ({"i": "K\x01" + "v" * 40_000 + "\x02"}, 13),
         ({"i": "INNER_MULTI_DISPATCH\x01%LMQ%a\x02"}, 13),
+        ({"i": "UNIQ_KEY\x01A1\x02__LITE_TOPIC\x01session-1\x02"}, 13),
         ({"i": "UNIQ_KEY\x01A1\x02INNER_MULTI_DISPATCH\x01%LMQ%a\x02WAIT\x01true"}, 13),
         ({"b": "%RETRY%G", "m": "true"}, 13),
     ],
@@ -100,7 +101,37 @@ def test_send_when_illegal_then_it_is_refused_and_nothing_is_stored(
     assert master.store.max_offset == end + made
 
 
-@pytest.mark.parametrize("promise", ["queue.type=BatchCQ", "cleanup.policy=COMPACTION"])
+@pytest.mark.parametrize(
+    ("more", "queue", "kept"),
+    [
+        ("", "2", False),
+        ("_SYS_MSG_PRIORITY_\x010\x02", "0", True),
+        ("_SYS_MSG_PRIORITY_\x011\x02", "1", True),
+        ("_SYS_MSG_PRIORITY_\x019\x02", "3", True),
+        ("_SYS_MSG_PRIORITY_\x01-1\x02", "2", True),
+        ("_SYS_MSG_PRIORITY_\x01high\x02", "2", True),
+        ("_SYS_MSG_PRIORITY_\x010\x02__SHARDINGKEY\x01k\x02", "2", False),
+    ],
+)
+def test_send_when_it_has_a_priority_then_that_chooses_the_queue(
+    cluster: ReplicaCluster, more: str, queue: str, kept: bool
+) -> None:
+    """As brokers of 5.5 do, whichever queue it was sent to: pops begin with the last one."""
+    assert send(cluster).code == 0
+    fields = send(cluster, e="2", i=f"UNIQ_KEY\x01A1\x02{more}").ext_fields
+    assert fields["queueId"] == queue
+    master = cluster.master()
+    assert master is not None
+    unit = master.store.reader.unit(TOPIC, int(queue), int(fields["queueOffset"]))
+    assert unit is not None
+    record = master.store.reader.look(unit.physical_offset)
+    assert record is not None
+    assert ("_SYS_MSG_PRIORITY_" in record.property_map()) == kept
+
+
+@pytest.mark.parametrize(
+    "promise", ["queue.type=BatchCQ", "cleanup.policy=COMPACTION", "message.type=LITE"]
+)
 def test_send_when_a_java_brokers_topic_promises_more_then_it_is_refused(
     cluster: ReplicaCluster, promise: str
 ) -> None:

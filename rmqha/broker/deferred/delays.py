@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rmqha.broker.common.refusal import Refusal
@@ -209,13 +209,15 @@ def timer_key(record: Record) -> str | None:
 def recalled_key(record: Record) -> str:
     """Which stored timer this one takes back; empty for none.
 
-    Who may write to one topic takes back timers of that topic only.
+    Who may write to one topic takes back timers of that topic only. Brokers up to 5.3.3 write the
+    topic before the message's UNIQ_KEY, those of 5.5.0 the latter alone, unless
+    ``appendTopicForTimerDeleteKey`` is set there.
     """
     found, key = real_place(record.properties), props.find(record.properties, DELETE_KEY)
     if found is None or key is None:
         return ""
-    text = key.decode("utf-8", "replace")
-    return text if text.startswith(delete_key(found[0], "")) else ""
+    text, before = key.decode("utf-8", "replace"), delete_key(found[0], "")
+    return text if text.startswith(before) else before + text
 
 
 def delete_key(topic: str, unique_key: str) -> str:
@@ -292,13 +294,23 @@ def check_recall(
     return None
 
 
-def recall_message(
+def recall_messages(
     handle: RecallHandle, group: str, wall_ms: int, born_host: bytes, store_host: bytes
+) -> Iterator[Message]:
+    """The messages that take another one back when all are due.
+
+    One for each form of the key: a broker of Java's that is master by then knows one of them only.
+    """
+    for key in (delete_key(handle.topic, handle.unique_key), handle.unique_key):
+        yield _recall_message(key, handle, group, wall_ms, born_host, store_host)
+
+
+def _recall_message(
+    key: str, handle: RecallHandle, group: str, wall_ms: int, born_host: bytes, store_host: bytes
 ) -> Message:
-    """The message that takes another one back when both are due."""
     pairs = {
         "TAGS": RECALL_TAG,
-        "TIMER_DEL_UNIQKEY": delete_key(handle.topic, handle.unique_key),
+        "TIMER_DEL_UNIQKEY": key,
         "UNIQ_KEY": handle.unique_key,
         "TIMER_DELIVER_MS": str(handle.deliver_ms),
         "BORN_TIMESTAMP": str(wall_ms),

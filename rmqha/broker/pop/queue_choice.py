@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from rmqha.broker.groups.offset_rules import starts_at_zero
 from rmqha.broker.pop.request import FIRST_OF_QUEUE, PopRequest
-from rmqha.broker.topics.topic_table import TopicConfig
+from rmqha.broker.topics.topic_table import TopicConfig, has_priorities
 from rmqha.remoting.topic_names import RETRY_PREFIX, retry_topics_of
 
 RETRY_FIRST_EVERY = 5
@@ -23,7 +23,8 @@ def queues_in_turn(
 ) -> Iterator[tuple[str, int]]:  # fmt: skip
     """Topics and ids of the queues to look at, one after another.
 
-    Each turn begins with another queue, so that the first one's messages are not always first.
+    Each turn begins with another queue, so that the first one's messages are not always first; of a
+    topic with priorities with the last one, where what is most urgent is.
 
     Args:
         topics: all that there are, by name.
@@ -42,8 +43,10 @@ def queues_in_turn(
         yield pop.topic, pop.queue_id
     elif topic is not None:
         count = topic.read_queue_nums
-        for step in range(count):
-            yield pop.topic, (turn + step) % count
+        if has_priorities(topic) and not in_order:
+            yield from ((pop.topic, number) for number in reversed(range(count)))
+        else:
+            yield from ((pop.topic, (turn + step) % count) for step in range(count))
     if turn % RETRY_FIRST_EVERY:
         yield from retries
 

@@ -13,7 +13,14 @@ from typing import NamedTuple
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.topics.topic_table import TopicConfig, is_for_services, unserved_attribute
 from rmqha.remoting.codes import RequestCode, ResponseCode
-from rmqha.remoting.headers import bool_field, int_field, long_field, text_field
+from rmqha.remoting.headers import (
+    INT32_MAX,
+    bool_field,
+    int_field,
+    long_field,
+    parse_number,
+    text_field,
+)
 from rmqha.remoting.topic_names import RETRY_PREFIX, topic_error
 from rmqha.statictopic.mapping import LogicQueueMappingItem, TopicQueueMappingDetail
 from rmqha.statictopic.translate import led_by, not_leader
@@ -23,6 +30,17 @@ from rmqha.store.record import INNER_BATCH, PROPERTIES_MAX, TRANSACTION_MASK, Me
 _PAIR_END = 2
 
 MULTI_DISPATCH = b"INNER_MULTI_DISPATCH\x01"
+LITE_TOPIC = b"__LITE_TOPIC\x01"
+"""What clients of 5.5 send, of which a broker of Java's makes the former."""
+
+PRIORITY = b"_SYS_MSG_PRIORITY_"
+_OTHER_KINDS = (
+    b"DELAY",
+    b"TIMER_DELIVER_MS",
+    b"TIMER_DELAY_SEC",
+    b"TIMER_DELAY_MS",
+    b"__SHARDINGKEY",
+)
 
 MAX_RECONSUME_VERSION = 121
 """Clients from 3.4.9 on say themselves how often a message may be delivered."""
@@ -177,11 +195,13 @@ def content_refusal(request: SendRequest, body_size: int, body_max: int) -> Refu
         return _flag_refusal(request)
     # A consumer that cannot send back (36) writes what it read to its retry topic, with all that
     # a broker with multi dispatch has let in.
-    if MULTI_DISPATCH in request.properties and not request.topic.startswith(RETRY_PREFIX):
-        return Refusal(
-            ResponseCode.MESSAGE_ILLEGAL,
-            "INNER_MULTI_DISPATCH: this broker does not dispatch to more",
-        )
+    if not request.topic.startswith(RETRY_PREFIX):
+        for name in (MULTI_DISPATCH, LITE_TOPIC):
+            if name in request.properties:
+                return Refusal(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"{name[:-1].decode()}: this broker does not dispatch to more",
+                )
     return None
 
 
@@ -219,6 +239,27 @@ def choose_queue(topic: TopicConfig, queue_id: int, turn: int) -> int | Refusal:
     if queue_id >= 0:
         return queue_id
     return turn % topic.write_queue_nums if topic.write_queue_nums else 0
+
+
+def priority_of(named: Mapping[bytes, bytes]) -> int | None:
+    """The priority that a message says; None where that is no number of at least 0."""
+    number = parse_number(named[PRIORITY].decode("utf-8", "replace"), INT32_MAX)
+    return None if number is None or number < 0 else number
+
+
+def priority_queue(
+    topic: TopicConfig, priority: int, named: Mapping[bytes, bytes]
+) -> int | None:  # fmt: skip
+    """The queue of a message with a priority, whichever it was sent to: the higher, the later.
+
+    Returns:
+        None for a message of another kind: of a transaction, delayed, or in the order of a sharding
+        key.
+    """
+    is_other = named.get(b"TRAN_MSG", b"").lower() == b"true"
+    if is_other or any(name in named for name in _OTHER_KINDS):
+        return None
+    return max(0, min(priority, topic.write_queue_nums - 1))
 
 
 class LogicalQueue(NamedTuple):

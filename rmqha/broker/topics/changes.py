@@ -12,7 +12,12 @@ from msgspec.structs import replace
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.topics.topic_table import QUEUES_MAX, TopicConfig, unserved_attribute
+from rmqha.broker.topics.topic_table import (
+    PRIORITY_TYPE,
+    QUEUES_MAX,
+    TopicConfig,
+    unserved_attribute,
+)
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import INT64_MAX, bool_field, int_field, parse_number, text_field
@@ -21,7 +26,7 @@ from rmqha.remoting.topic_names import PERM_READ, PERM_WRITE, is_system_topic, t
 TOPICS_OF_REQUEST_MAX = 10_000
 _PERM_MAX = 0xF
 _MESSAGE_TYPES = frozenset(
-    {"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE"}
+    {"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE", PRIORITY_TYPE}
 )
 
 

@@ -37,7 +37,7 @@ _GROUP = re.compile(r"[%|a-zA-Z0-9_-]+")
 _SYSTEM_GROUPS = (
     ("TOOLS_CONSUMER", True), ("FILTERSRV_CONSUMER", True), ("SELF_TEST_C_GROUP", True),
     ("CID_ONS-HTTP-PROXY", True), ("CID_ONSAPI_PULL", True), ("CID_ONSAPI_PERMISSION", True),
-    ("CID_ONSAPI_OWNER", True), ("CID_SYS_RMQ_TRANS", True),
+    ("CID_ONSAPI_OWNER", True), ("CID_RMQ_SYS_TRANS", True),
 )  # fmt: skip
 
 

@@ -88,13 +88,25 @@ def _count(value: Mapping[str, Any], name: str, default: int) -> int:
     return number
 
 
+PRIORITY_TYPE = "PRIORITY"
+"""Of the attribute ``message.type``."""
+
+
+def has_priorities(topic: TopicConfig) -> bool:
+    """Whether pops begin with the topic's last queue, where what is most urgent is (RocketMQ 5.5)."""
+    return topic.attributes.get("message.type") == PRIORITY_TYPE
+
+
 def unserved_attribute(attributes: Mapping[str, str]) -> str | None:
     """What a topic promises and this broker does not keep; None where there is nothing.
 
     A Java broker's topics may have it. Their messages are replicated and read, but no more are
-    taken: one that is no inner batch has no place in a batch queue, and nothing compacts.
+    taken: one that is no inner batch has no place in a batch queue, nothing compacts, and what is
+    for lite queues (RocketMQ 5.5) would be in none.
     """
-    for name, value in (("queue.type", "BatchCQ"), ("cleanup.policy", "COMPACTION")):
+    for name, value in (
+        ("queue.type", "BatchCQ"), ("cleanup.policy", "COMPACTION"), ("message.type", "LITE"),
+    ):  # fmt: skip
         if attributes.get(name) == value:
             return f"{name}={value}"
     return None

@@ -21,6 +21,7 @@ from rmqha.broker.deferred.transactions import (
     HALF_TOPIC,
     OP_TOPIC,
     QUEUE,
+    UNSERVED_TOPIC,
     EndRequest,
     Open,
     OpenTransactions,
@@ -176,6 +177,17 @@ class TransactionService:
         self._check_ms = self._broker.clock.now_ms() + self._interval_ms
         self._round_to = None
         self._to_tell, self._walk = [], RecordWalk(self._broker.store)
+        self._tell_of_unserved()
+
+    def _tell_of_unserved(self) -> None:
+        """Java's masters with ``transRocksDBEnable`` keep theirs elsewhere, and what was open there is lost."""
+        reader = self._broker.store.reader
+        low, high = (find(UNSERVED_TOPIC, QUEUE) for find in (reader.min_offset, reader.max_offset))
+        if high > max(low, 0):
+            self._log.log(
+                "error", "transactions_unserved", topic=UNSERVED_TOPIC, stored=high - max(low, 0),
+                advice="leave transRocksDBEnable off in sets with replicas of rmqha",
+            )  # fmt: skip
 
     async def run(self) -> None:
         """Read both topics and ask, until cancelled.

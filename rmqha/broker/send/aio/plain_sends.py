@@ -17,6 +17,8 @@ from msgspec import Struct
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.send.plain_request import PlainSend
 from rmqha.broker.send.request import (
+    LITE_TOPIC,
+    PRIORITY,
     Stamps,
     name_refusal,
     promise_refusal,
@@ -58,7 +60,7 @@ _FLAGS = {
     if not flag & (TRANSACTION_MASK | BORN_HOST_V6 | STORE_HOST_V6 | INNER_BATCH)
 }
 """Of the producer's sys flags those that change nothing but how consumers read the body."""
-_SPECIAL = b"DELAY", b"TIMER_", b"TRAN_MSG", b"POP_CK", b"INNER_", b"\0"
+_SPECIAL = b"DELAY", b"TIMER_", b"TRAN_MSG", b"POP_CK", b"INNER_", LITE_TOPIC, PRIORITY, b"\0"
 """Any property with one of these in its name may mean that a message goes somewhere else; one with a
 zero byte may be refused by the store."""
 _PREFIX = struct.Struct(">II")

@@ -9,7 +9,7 @@ from rmqha.broker.common.aio.cold_answers import patient
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.deferred.aio.master_services import MasterServices
-from rmqha.broker.deferred.delays import check_recall, decode_handle, place, recall_message
+from rmqha.broker.deferred.delays import check_recall, decode_handle, place, recall_messages
 from rmqha.broker.deferred.transactions import COMMIT, ROLLBACK, parse_end
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.send.aio.roomy_sends import RoomySends
@@ -235,12 +235,13 @@ class ProducerProcessor:
             return refusal
         group = text_field(request.ext_fields, "producerGroup", "")
         born = pack_peer(connection.peer)
+        end = 0
         try:
-            message = place(
-                recall_message(handle, group, wall_ms, born, self._store_host), rules, wall_ms
-            )
-            if isinstance(message, Refusal):
-                return Refusal(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
-            return self._services.writer.append(message).end, handle.unique_key
+            for one in recall_messages(handle, group, wall_ms, born, self._store_host):
+                message = place(one, rules, wall_ms)
+                if isinstance(message, Refusal):
+                    return Refusal(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
+                end = self._services.writer.append(message).end
+            return end, handle.unique_key
         except (MessageIllegal, DiskFailed) as error:
             return Refusal(ResponseCode.SYSTEM_ERROR, str(error))

@@ -21,6 +21,7 @@ from rmqha.broker.send.aio.undecided_sends import UndecidedSends
 from rmqha.broker.send.aio.waiting_sends import Waiting, WaitingSends
 from rmqha.broker.send.plain_request import PlainSend
 from rmqha.broker.send.request import (
+    PRIORITY,
     LogicalQueue,
     SendRequest,
     Stamps,
@@ -31,6 +32,8 @@ from rmqha.broker.send.request import (
     disk_full,
     name_refusal,
     parse_send,
+    priority_of,
+    priority_queue,
     promise_refusal,
     stored_fields,
     waits_for_store,
@@ -295,6 +298,8 @@ class SendProcessor:
         if isinstance(found, Refusal):
             return found
         topic, queue_id = found
+        if PRIORITY in parsed.named and not parsed.batch:
+            parsed, queue_id = self._prioritised(parsed, topic, queue_id)
         named, unique_key = parsed.named, ""
         if b"UNIQ_KEY" not in named:
             unique_key = self._unique_ids.next()
@@ -320,6 +325,20 @@ class SendProcessor:
         except DiskFailed as error:
             self._broker.statistics.puts_failed += 1
             return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+
+    def _prioritised(
+        self, parsed: SendRequest, topic: TopicConfig, queue_id: int
+    ) -> tuple[SendRequest, int]:
+        """Where a message with a priority goes; it loses one that does not count."""
+        priority = priority_of(parsed.named)
+        if priority is None:
+            return parsed, queue_id
+        queue = priority_queue(topic, priority, parsed.named)
+        if queue is not None and topic.name not in self._broker.mappings.table.items:
+            return parsed, queue
+        kept = {name: value for name, value in parsed.named.items() if name != PRIORITY}
+        left = props.drop(parsed.properties, PRIORITY)
+        return parsed._replace(properties=left, named=kept), queue_id
 
     def _accepted(
         self, request: RemotingCommand, parsed: SendRequest

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from rmqha.broker.common.aio.config_file import mark_of
 from rmqha.broker.common.versioned_table import vanished
 from rmqha.broker.groups.aio.ports import Broker
-from rmqha.broker.sync.aio.master_questions import MasterQuestions
+from rmqha.broker.sync.aio.master_questions import FoundT, MasterQuestions, Paged
 from rmqha.broker.sync.aio.metadata_log import MetadataLog
 from rmqha.broker.topics.account_table import AccountTable
 from rmqha.broker.topics.aio.ports import (
@@ -31,6 +31,7 @@ from rmqha.broker.topics.mapping_table import MappingTable
 from rmqha.broker.topics.topic_table import TopicTable
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.headers import INT32_MAX
 from rmqha.runtime.logs import Logger
 
 More = tuple[RequestCode, str, Callable[[dict[str, Any]], int]]
@@ -87,8 +88,9 @@ class SlaveSync:
         was_known = metadata.is_known
         fields = {TABLE_FIELD: TABLE_KNOWN if was_known else TABLE_WANTED}
         ask = self._questions.ask
-        topics = await ask(master, RequestCode.GET_ALL_TOPIC_CONFIG, _topics, fields)
-        groups = await ask(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, _groups, fields)
+        topics = await ask(master, RequestCode.GET_ALL_TOPIC_CONFIG, _topics, fields, TOPICS_PAGED)
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        groups = await ask(master, code, _groups, fields, GROUPS_PAGED)
         if topics is None or groups is None or self._questions.master != master:
             return False
         if topics.applied is None or groups.applied is None:
@@ -197,3 +199,13 @@ def _groups(body: bytes) -> _Groups:
     return _Groups(
         GroupTable.of(value), AccountTable.of(accounts), mark_of(value), mark_of(accounts)
     )
+
+
+def _paged(what: str, count: Callable[[FoundT], int]) -> Paged[FoundT]:
+    name = what.capitalize()
+    fields = {f"{what}Seq": "0", f"max{name}Num": str(INT32_MAX), "dataVersion": ""}
+    return Paged(fields, f"total{name}Num", count)
+
+
+TOPICS_PAGED: Paged[_Topics] = _paged("topic", lambda found: len(found.table.items))
+GROUPS_PAGED: Paged[_Groups] = _paged("group", lambda found: len(found.table.items))

@@ -1,0 +1,110 @@
+"""A set of one broker of RocketMQ 5.5 and one of ours: what 5.3.3 has not, or does in another way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqha.testing.real import wire
+from rmqha.testing.real.cluster import FAST_BROKER, JOIN_TIMEOUT_S, Cluster
+from rmqha.testing.real.java import JavaBroker
+from rmqha.testing.real.name_servers import PythonNameServer
+from rmqha.testing.real.processes import allocate_ports, wait_until
+from rmqha.testing.real.python import PythonBroker
+from tests.interop import required
+
+VERSION = "5.5.0"
+TOPIC, QUEUES = "Newer", 4
+DUE_S = 15
+"""Longer than a failover takes, so that the next master delivers what is due then."""
+SETTINGS = {
+    **FAST_BROKER, "timerWheelEnable": True, "timerFlushIntervalMs": 100, "recallMessageEnable": True,
+    "mappedFileSizeCommitLog": 1 << 20, "syncSlaveMetadataPeriod": 500,
+}  # fmt: skip
+TOPIC_CHANGED = 351
+RECALL, MESSAGE_ILLEGAL = 370, 13
+WAIT_S = DUE_S + JOIN_TIMEOUT_S
+NO_FIELD = "Failed field"
+
+
+@pytest.fixture(scope="module")
+def pair(folder: Path) -> Iterator[tuple[Cluster, JavaBroker, JavaBroker]]:
+    """The set, its broker of Java's, which is master, and ours."""
+    required.require_classpath(VERSION)
+    with Cluster(folder, "rmqha", brokers=0, broker_settings=SETTINGS, version=VERSION) as cluster:
+        cluster.name_server = PythonNameServer(folder / "namesrv", allocate_ports()[0])  # type: ignore[assignment]  # same interface
+        java = cluster.add_broker()
+        ours = PythonBroker.of(cluster, 2, SETTINGS)
+        cluster.brokers.append(ours)
+        cluster.start()
+        with wire.Connection(java.address) as master:
+            wire.create_topic(master, TOPIC, QUEUES)
+        wait_until(
+            lambda: wire.invoke(ours.address, TOPIC_CHANGED, {"topic": TOPIC}).code == wire.SUCCESS,
+            JOIN_TIMEOUT_S, "our slave knows the topic",
+        )  # fmt: skip
+        yield cluster, java, ours
+
+
+def send(broker: JavaBroker, body: str, **properties: object) -> wire.Answer:
+    """Send one message; its body is its name."""
+    named = {"UNIQ_KEY": f"AC11000100000000000000{body:0>10}", "WAIT": "true", **properties}
+    fields = {
+        "producerGroup": "PG", "topic": TOPIC, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
+        "queueId": 0, "sysFlag": 0, "bornTimestamp": 1_700_000_000_000, "flag": 0,
+        "properties": "".join(f"{name}\x01{value}\x02" for name, value in named.items()),
+        "reconsumeTimes": 0, "unitMode": False, "batch": False,
+    }  # fmt: skip
+    return wire.invoke(broker.address, 10, fields, body.encode())
+
+
+def send_recalled(broker: JavaBroker, name: str) -> None:
+    """Send two timers, and take the one back that is due a second before the other."""
+    due_ms = int((time.time() + DUE_S) * 1000)
+    assert send(broker, f"{name}-kept", TIMER_DELIVER_MS=due_ms + 1_000).code == wire.SUCCESS
+    sent = send(broker, f"{name}-recalled", TIMER_DELIVER_MS=due_ms)
+    assert sent.code == wire.SUCCESS
+    fields = {"producerGroup": "PG", "topic": TOPIC, "recallHandle": sent.ext["recallHandle"]}
+    assert wire.invoke(broker.address, RECALL, fields).code == wire.SUCCESS
+
+
+def bodies(broker: JavaBroker, queue: int = 0) -> set[str]:
+    """What consumers find in one queue."""
+    with wire.Connection(broker.address) as connection:
+        return {one.body.decode() for one in wire.pull_queue(connection, TOPIC, queue)}
+
+
+def take_over(cluster: Cluster, one: JavaBroker, other: JavaBroker) -> None:
+    """Kill the master; the other one leads, and takes sends."""
+    one.child.kill()
+    cluster.controllers.wait_for_master("broker-a", other_than=one.controller_id)
+    wait_until(
+        lambda: send(other, "x", TAGS="ready").code == wire.SUCCESS, JOIN_TIMEOUT_S, "a send"
+    )
+
+
+def test_set_with_a_newer_broker_when_it_fails_over_both_ways_then_nothing_differs(
+    pair: tuple[Cluster, JavaBroker, JavaBroker],
+) -> None:
+    """A recall that was acknowledged holds for whoever is master when the timer is due; a priority
+    chooses the queue at both; and our slave is no line of an error in the other's log."""
+    cluster, java, ours = pair
+    assert send(java, "first", _SYS_MSG_PRIORITY_=3).ext["queueId"] == "3"
+    send_recalled(java, "by-java")
+    assert NO_FIELD not in (java.home / "java.log").read_text(errors="replace")
+    take_over(cluster, java, ours)
+    assert send(ours, "second", _SYS_MSG_PRIORITY_=2).ext["queueId"] == "2"
+    lite = send(ours, "lite", __LITE_TOPIC="session")
+    assert (lite.code, "__LITE_TOPIC" in (lite.remark or "")) == (MESSAGE_ILLEGAL, True)
+    wait_until(lambda: "by-java-kept" in bodies(ours), WAIT_S, "a timer of the other's")
+    assert "by-java-recalled" not in bodies(ours)
+    java.start()
+    cluster.wait_in_sync()
+    send_recalled(ours, "by-ours")
+    take_over(cluster, ours, java)
+    assert (bodies(java, 3), bodies(java, 2)) == ({"first"}, {"second"})
+    wait_until(lambda: "by-ours-kept" in bodies(java), WAIT_S, "a timer of ours")
+    assert "by-ours-recalled" not in bodies(java)
