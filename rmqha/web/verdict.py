@@ -29,9 +29,7 @@ def judge(document: StatusDocument, since: Since) -> Verdict:
         document: of one moment.
         since: of :func:`troubles_of` the documents before it.
     """
-    found = [*document.node.troubles, *_of_controllers(document)]
-    for one in document.broker_sets:
-        found += _of_set(one, document)
+    found = _found(document)
     found.sort(key=lambda one: -LEVELS.index(one.level))
     told = tuple(
         Sentence(one.level, one.text, one.key, since.get(one.key)) for one in found[:SENTENCES_MAX]
@@ -42,8 +40,15 @@ def judge(document: StatusDocument, since: Since) -> Verdict:
 
 
 def troubles_of(document: StatusDocument) -> frozenset[str]:
-    """The keys of all troubles of a document."""
-    return frozenset(one.key for one in judge(document, {}).sentences if one.key)
+    """The keys of all troubles of a document, also of those that are not told for want of room."""
+    return frozenset(one.key for one in _found(document) if one.key)
+
+
+def _found(document: StatusDocument) -> list[Sentence]:
+    found = [*document.node.troubles, *_of_controllers(document)]
+    for one in document.broker_sets:
+        found += _of_set(one, document)
+    return found
 
 
 def _of_controllers(document: StatusDocument) -> list[Sentence]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from functools import partial
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -13,8 +15,17 @@ from rmqha.runtime.exposure import is_loopback, open_doors
 from rmqha.web.aio import port as ports
 from rmqha.web.aio.exporter import Exporter
 from rmqha.web.aio.port import BoundedPort, Hosts, _Guard
+from rmqha.web.names import LOCAL, machine_names
 
-HOSTS = Hosts(frozenset({"broker-1", "localhost"}))
+HOSTS = Hosts(frozenset({"broker-1", "broker-1.example.com", "localhost"}))
+POD_HOSTS = """# Kubernetes-managed hosts file.
+127.0.0.1\tlocalhost
+10.1.2.3\tbroker-0.broker.dev.svc.cluster.local\tbroker-0  # broker-0.comment.com
+10.1.2.4\tbroker-01.example.com
+"""
+POD_RESOLVER = (
+    "nameserver 10.96.0.10\nsearch dev.svc.cluster.local Cluster.Local.\n\noptions ndots:5\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -23,12 +34,55 @@ HOSTS = Hosts(frozenset({"broker-1", "localhost"}))
         ("127.0.0.1:5557", True), ("[::1]:5557", True), ("10.1.2.3", True), ("localhost", True),
         ("BROKER-1:9", True), ("broker-1.example.com:9", True), ("broker-1.", True),
         ("evil.example.com", False), ("broker-10", False), ("broker-1evil.com", False), ("", False),
+        ("localhost.evil.com", False), ("broker-1.evil.com", False),
+        ("broker-1.example.com.evil.com:9", False), ("127.0.0.1.evil.com", False),
     ],
 )  # fmt: skip
 def test_host_is_this_machines_name_or_an_address(header: str, allowed: bool) -> None:
-    """A page of somebody else makes a browser ask under its own name."""
+    """A page of somebody else makes a browser ask under its own name, which he can choose."""
     assert HOSTS.allow(header) is allowed
     assert Hosts(frozenset("*")).allow(header)
+
+
+def test_names_of_a_pod_are_those_that_its_own_files_know() -> None:
+    """Its full name and the domains in which it looks others up; nothing that anybody could register."""
+    assert machine_names("Broker-0", POD_HOSTS, POD_RESOLVER) == {
+        "broker-0", "localhost", "localhost.localdomain",
+        "broker-0.broker.dev.svc.cluster.local", "broker-0.broker.dev.svc",
+        "broker-0.dev.svc.cluster.local", "broker-0.cluster.local",
+    }  # fmt: skip
+    # broker-0.broker and broker-0.broker.dev would be names in domains of the internet.
+
+
+@pytest.mark.parametrize(
+    ("hosts", "resolver", "more"),
+    [
+        ("127.0.1.1 one.example.com one\n", "", {"one.example.com"}),
+        ("127.0.1.1 one\n", "domain example.com\n", {"one.example.com"}),
+        ("", "search\n;search evil.com\n# search evil.com\n", set[str]()),
+        ("127.0.0.1", "nameserver 10.0.0.1", set[str]()),
+    ],
+)
+def test_names_of_a_machine_are_those_that_its_own_files_know(
+    hosts: str, resolver: str, more: set[str]
+) -> None:
+    """Either file may know the domain, or neither."""
+    assert machine_names("one", hosts, resolver) == {"one", *LOCAL, *more}
+
+
+def test_hosts_of_a_machine_are_read_when_it_starts_and_may_be_added_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is given counts as it stands, and its longer forms do not."""
+    name = os.uname().nodename.lower()
+    (tmp_path / "hosts").write_bytes(b"10.0.0.1 %s.a.test\xff %s.b.test\n" % ((name.encode(),) * 2))
+    monkeypatch.setattr(ports, "HOSTS_FILE", tmp_path / "hosts")
+    monkeypatch.setattr(ports, "RESOLVER_FILE", tmp_path / "none")
+    hosts = Hosts.of_machine([" Broker.Example.Com. ", ""])
+    for allowed in (name, f"{name}.b.test", "broker.example.com", "localhost"):
+        assert hosts.allow(f"{allowed}:5557"), allowed
+    for refused in (f"{name}.evil.com", "broker.example.com.evil.com", f"{name}.c.test", ""):
+        assert not hosts.allow(f"{refused}:5557"), refused
 
 
 async def _get(port: int, host: str) -> tuple[int, str]:

@@ -200,6 +200,37 @@ async def test_events_when_two_watch_then_one_document_serves_both(
     assert len(server._watchers) == 0
 
 
+async def test_documents_when_one_cannot_be_made_then_the_next_ones_come() -> None:
+    """One exception ended them for good: pages that were open said "no answer", and the history stood still."""
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    asked, enough = 0, asyncio.Event()
+
+    async def source() -> StatusDocument:
+        nonlocal asked
+        asked += 1
+        if asked % 3 == 2:
+            raise ValueError(f"number {asked}")
+        if asked > 6:
+            enough.set()
+        return StatusDocument(asked, NODE)
+
+    server = StatusServer(source, period_ms=1, history_ms=1)
+    port = await server.start("127.0.0.1", 0)
+    async with asyncio.timeout(TIMEOUT_S):
+        await enough.wait()
+        assert [str(one["exception"]) for one in told] == ["number 2", "number 5"]
+        assert {one["message"] for one in told} == {"no document for the status page"}
+        before = asked
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{port}/events") as stream,
+        ):
+            while cast(int, (await next_event(stream))["time_ms"]) < before + 7:
+                pass
+    await server.close()
+
+
 async def test_events_when_too_many_watch_then_503_and_the_others_go_on(
     client: aiohttp.ClientSession, server: StatusServer
 ) -> None:

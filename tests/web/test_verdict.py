@@ -152,6 +152,29 @@ def test_verdict_when_many_sets_are_in_trouble_then_it_is_bounded() -> None:
     assert one.level == "bad"
 
 
+def test_since_when_there_was_no_room_to_tell_a_trouble_then_it_does_not_begin_when_it_is_told() -> (
+    None
+):
+    """Of 25 sets that were in trouble at the first look five seemed to be so since others were mended."""
+
+    def seen(good: int, time_ms: int) -> StatusDocument:
+        sets = tuple(
+            BrokerSetView("C", f"broker-{n:02}", (MASTER, OTHER if n < good else DEAD, SLAVE))
+            for n in range(SENTENCES_MAX + 5)
+        )
+        return StatusDocument(time_ms, NODE, (LEADS,), sets)
+
+    history = History()
+    history.add(seen(good=0, time_ms=1))
+    history.add(later := seen(good=5, time_ms=2))
+    assert {one.since_ms for one in judge(later, history.since).sentences} == {None}
+    history.add(seen(good=SENTENCES_MAX + 5, time_ms=3))
+    history.add(seen(good=0, time_ms=4))
+    history.add(later := seen(good=5, time_ms=5))
+    told = judge(later, history.since).sentences
+    assert [one.since_ms for one in told] == [4] * SENTENCES_MAX
+
+
 def test_since_when_a_trouble_comes_and_goes_then_it_begins_anew() -> None:
     """And what was so at the first look has no beginning that anybody knows."""
     history = History()

@@ -24,6 +24,7 @@ from rmqha.base.errors import (
 )
 from rmqha.client.access import Access
 from rmqha.client.aio.masters import PASSING, Masters, succeeded
+from rmqha.client.aio.writable import WritableQueues
 from rmqha.client.exchange import Refused, Unreachable
 from rmqha.client.logical import begins_at, decode_segments, is_logical, mapping_request
 from rmqha.client.offsets import Edge
@@ -33,9 +34,8 @@ from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.bodies import EpochEntryCache
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.headers import INT32_MAX, ext_fields, long_field
+from rmqha.remoting.headers import ext_fields, long_field
 from rmqha.remoting.settings import RemotingSettings
-from rmqha.remoting.topic_names import AUTO_CREATE_TOPIC, PERM_WRITE
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.loop import loop_runner
 from rmqha.runtime.aio.net import TcpNetwork
@@ -46,8 +46,6 @@ from rmqha.statictopic.mapping import Segments
 ASKED_AT_ONCE = 64
 """Requests of one call that wait for answers at a time."""
 CONNECT_TIMEOUT_MS = 1_000
-NEW_TOPIC_QUEUES = 4
-"""Of a topic that a broker makes for its first message."""
 
 _CONTROLLERS_ONLY = "controllerMode"
 
@@ -105,7 +103,7 @@ class MasterClient:
             timeout_ms=timeout_ms,
             failover_timeout_ms=failover_timeout_ms,
         )
-        self._writables: dict[str, list[QueueKey]] = {}
+        self._writables = WritableQueues(self._masters, self.clock)
 
     def __enter__(self) -> Self:
         return self
@@ -161,8 +159,9 @@ class MasterClient:
         return self.call(self._each(topics, self._masters.find_route))
 
     def forget_masters(self) -> None:
-        """Ask the name servers again who is master, or leads a logical queue."""
+        """Ask the name servers again who is master, leads a logical queue, or takes messages."""
         self._masters.forget()
+        self._writables.forget()
 
     # -- queues ------------------------------------------------------------------------------------
 
@@ -332,8 +331,10 @@ class MasterClient:
     def writable(self, topic: str) -> list[QueueKey]:
         """The queues of a topic that take messages; empty while none does.
 
+        They are as a name server told half a minute ago at most, unless it tells nothing since.
+
         Raises:
-            Refused, Unreachable: no name server tells.
+            Refused, Unreachable: no name server tells, and nothing is known.
         """
         return self.call(self._writable(topic))
 
@@ -371,7 +372,6 @@ class MasterClient:
                     problem = error
             turn += 1
             self.forget_masters()
-            self._writables.pop(topic, None)
             await self._masters.before_next(deadline_ms, f"{topic} took no message", problem)
 
     async def _stored(self, queue: QueueKey, command: RemotingCommand) -> RemotingCommand:
@@ -381,24 +381,7 @@ class MasterClient:
         return await self._masters.ask(address, command)
 
     async def _writable(self, topic: str) -> list[QueueKey]:
-        """The writable queues, neighbours of different broker sets; a topic that nobody has yet
-        gets those of the template that brokers make topics of."""
-        if topic not in self._writables:
-            route, most = await self._masters.find_route(topic), INT32_MAX
-            if route is None:
-                route, most = await self._masters.find_route(AUTO_CREATE_TOPIC), NEW_TOPIC_QUEUES
-            if route is not None and route.is_mapped:
-                self._writables[topic] = self._masters.led_queues(topic, PERM_WRITE)
-                return self._writables[topic]
-            found = [
-                QueueKey(topic, one.broker_name, queue_id)
-                for one in (() if route is None else route.queues)
-                if one.perm & PERM_WRITE
-                for queue_id in range(min(one.write_queue_nums, most))
-            ]
-            found.sort(key=lambda queue: (queue.queue_id, queue.broker_name))
-            self._writables[topic] = found
-        return self._writables[topic]
+        return await self._writables.of(topic)
 
     # -- epochs ------------------------------------------------------------------------------------
 

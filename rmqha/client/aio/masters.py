@@ -86,14 +86,18 @@ class Masters:
         _, answer = await self._named(lambda: ask_any(self._name_servers, code))
         return decode_names(answer.body, "topicList")
 
-    async def find_route(self, topic: str) -> TopicRoute | None:
+    async def find_route(self, topic: str, *, is_patient: bool = True) -> TopicRoute | None:
         """Where a topic is; None when nobody has it.
+
+        Args:
+            is_patient: ask again while no name server answers.
 
         Raises:
             Unreachable, Refused: no name server tells.
         """
+        wait_ms = self._failover_timeout_ms if is_patient else 0
         try:
-            route = await self._named(lambda: topic_route(self._name_servers, topic))
+            route = await self._named(lambda: topic_route(self._name_servers, topic), wait_ms)
         except Refused as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
@@ -101,9 +105,11 @@ class Masters:
         self._leaders[topic] = Leaders.of(topic, route)
         return route
 
-    async def _named(self, make: Callable[[], Exchange[T]]) -> T:
+    async def _named(self, make: Callable[[], Exchange[T]], wait_ms: int | None = None) -> T:
         """Ask the name servers, again while none of them answers."""
-        deadline_ms = self._clock.now_ms() + self._failover_timeout_ms
+        deadline_ms = self._clock.now_ms() + (
+            self._failover_timeout_ms if wait_ms is None else wait_ms
+        )
         while True:
             try:
                 return await self._exchanges.run(make())

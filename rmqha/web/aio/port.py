@@ -7,15 +7,20 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 from msgspec import Struct
 
+from rmqha.web.names import machine_names, plain
+
 CONNECTIONS_MAX = 128
 FIRST_REQUEST_S = 10.0
 SHUTDOWN_TIMEOUT_S = 0.2
 BACKLOG = 128
+HOSTS_FILE = Path("/etc/hosts")
+RESOLVER_FILE = Path("/etc/resolv.conf")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -34,19 +39,19 @@ class Hosts(Struct, frozen=True):
 
     @classmethod
     def of_machine(cls, more: Iterable[str] = ()) -> Hosts:
-        """This machine's name, and those of ``httpAllowedHosts``."""
-        given = (os.uname().nodename, "localhost", *more)
-        return cls(frozenset(name.strip().lower() for name in given if name.strip()))
+        """This machine's names, and those of ``httpAllowedHosts``."""
+        own = machine_names(os.uname().nodename, _content(HOSTS_FILE), _content(RESOLVER_FILE))
+        return cls(own | {name for name in map(plain, more) if name})
 
     def allow(self, header: str) -> bool:
-        """Whether a ``Host`` is one of the names, a longer form of one, or an address."""
-        name = _without_port(header).lower().rstrip(".")
+        """Whether a ``Host`` is one of the names, or an address."""
+        name = plain(_without_port(header))
         if "*" in self.names or name in self.names:
             return True
         try:
             ip_address(name)
         except ValueError:
-            return any(name.startswith(f"{one}.") for one in self.names)
+            return False
         return True
 
     @web.middleware
@@ -57,6 +62,13 @@ class Hosts(Struct, frozen=True):
                 text="this name is not one of httpAllowedHosts\n", content_type="text/plain"
             )
         return await handler(request)
+
+
+def _content(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _without_port(header: str) -> str:

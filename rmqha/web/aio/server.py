@@ -11,8 +11,9 @@ not. It only tells: there is no request that changes anything.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from importlib import resources
 
 from aiohttp import web
@@ -123,7 +124,8 @@ class StatusServer:
         while True:
             await asyncio.sleep(self._history_ms / 1000)
             if not self._watchers:
-                await self._document()
+                with _survived():
+                    await self._document()
 
     async def close(self) -> None:
         """Stop serving; open pages try again by themselves."""
@@ -185,11 +187,22 @@ class StatusServer:
 
     async def _feed_watchers(self) -> None:
         while self._watchers:
-            self._newest = (await self._document()).encode()
-            for watcher in self._watchers:
-                _replace(watcher, self._newest)
+            with _survived():
+                self._newest = (await self._document()).encode()
+                for watcher in self._watchers:
+                    _replace(watcher, self._newest)
             await asyncio.sleep(self._period_ms / 1000)
         self._newest = b""
+
+
+@contextlib.contextmanager
+def _survived() -> Iterator[None]:
+    """A document that cannot be made is told, and those who wait get the next one."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever it was, it was not the last document
+        what = {"message": "no document for the status page", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(what)
 
 
 def _replace(watcher: asyncio.Queue[bytes | None], document: bytes | None) -> None:
