@@ -37,6 +37,11 @@ def _show(outcome: Outcome, console: Console) -> None:
         )
     console.print(f"{outcome.store}: {messages} messages up to {files[-1].end}, of epoch 0")
     console.print(f"{outcome.topics} topics and {outcome.groups} groups in its tables")
+    if outcome.timers_nowhere:
+        console.print(
+            "Timers of messages that the new log does not have, which are passed over:"
+            f" {outcome.timers_nowhere}"
+        )
     table = Table(*_ROWS)
     for row in files:
         table.add_row(row.name, str(row.end), str(row.messages), row.sha256)

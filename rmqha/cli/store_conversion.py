@@ -20,7 +20,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from rmqha.base.errors import ConfigInvalid, DiskFailed, StoreDamaged
+from rmqha.base.errors import ConfigInvalid, DiskFailed, StoreCorrupted, StoreDamaged
 from rmqha.base.ids import NEVER_ELECTED
 from rmqha.ha.epochs import EpochEntry, format_epochs
 from rmqha.pipeline.commitlog.store_folder import COMMIT_LOG, EPOCH_FILE
@@ -57,6 +57,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         topics, groups: how many its tables have; those of who becomes master first count.
+        timers_nowhere: units of Java's timer log whose messages the new log does not have.
     """
 
     topics: int
@@ -67,6 +68,7 @@ class Outcome(NamedTuple):
     last_index: int | None
     last_term: int | None
     files: list[FileRow]
+    timers_nowhere: int = 0
 
 
 class Writer:
@@ -135,10 +137,18 @@ class Log:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         starts = starts_of(one.name for one in folder.iterdir())
+        sizes = [(folder / file_name(start)).stat().st_size for start in starts]
+        if sizes and not sizes[-1]:
+            # One that was made and not filled up yet; Java's brokers remove it when they start.
+            del starts[-1], sizes[-1]
         if not starts:
             raise ConfigInvalid(f"{folder}: there is no log")
-        self.size = (folder / file_name(starts[0])).stat().st_size
-        if self.size == 0 or joined(starts, self.size) != len(starts):
+        self.size = sizes[0]
+        for start, size in zip(starts, sizes, strict=True):
+            if size == 0 or size != self.size:
+                name = folder / file_name(start)
+                raise StoreDamaged(f"{name} has {size} bytes, the first file {self.size}")
+        if joined(starts, self.size) != len(starts):
             raise StoreDamaged(f"{folder}: files are missing between the first and the last one")
         self.starts = starts
         self._mapped: tuple[int, memoryview] | None = None
@@ -199,6 +209,7 @@ def convert_dledger(
 
 
 def _convert_into(made: Path, store: Path, source: Path, file_size: int, wanted: Wanted) -> Outcome:
+    tables = _tables(store)
     log, again = Log(source / "data"), Log(source / "data")
     offsets = NewOffsets(file_size, lambda position: again.walk(EntryWalk(), position))
     writer = Writer(made / COMMIT_LOG, file_size)
@@ -227,9 +238,9 @@ def _convert_into(made: Path, store: Path, source: Path, file_size: int, wanted:
         raise ConfigInvalid(f"{source}: no entry is to be converted")
     first, last = taken[0], taken[-1]
     writer.close()
-    _copy_rest(store, made, offsets)
+    nowhere = _copy_rest(store, made, offsets)
     return Outcome(
-        *_tables(made), "DLedger", str(made), first.index, last.index, last.term, writer.files
+        *tables, "DLedger", str(made), first.index, last.index, last.term, writer.files, nowhere
     )
 
 
@@ -243,6 +254,9 @@ def _new_folder(store: Path, target: Path) -> Path:
         )
     if target.exists():
         raise ConfigInvalid(f"{target} is there already; name a folder that is not")
+    read = [store / "config", store / "timerlog", before, *store.glob("dledger-*")]
+    if any(target.resolve().is_relative_to(one.resolve()) for one in read):
+        raise ConfigInvalid(f"{target} lies in what is converted; name a folder beside it")
     made = target.with_name(target.name + UNFINISHED)
     if made.exists():
         raise ConfigInvalid(f"{made} was left by a run that did not end; remove it")
@@ -273,8 +287,13 @@ def _need_whole(source: Path, walk: EntryWalk, committed: int) -> None:
         )
 
 
-def _copy_rest(store: Path, made: Path, offsets: NewOffsets) -> None:
-    """Tables and timers; queues and indexes are built from the log by whoever starts first."""
+def _copy_rest(store: Path, made: Path, offsets: NewOffsets) -> int:
+    """Tables and timers; queues and indexes are built from the log by whoever starts first.
+
+    Returns:
+        How many timers lead nowhere.
+    """
+    nowhere = 0
     config = store / "config"
     if config.is_dir():
         shutil.copytree(config, made / "config")
@@ -283,28 +302,36 @@ def _copy_rest(store: Path, made: Path, offsets: NewOffsets) -> None:
         (made / "timerlog").mkdir()
         for one in sorted(timers.iterdir()):
             units = bytearray(one.read_bytes())
-            converted_timers(units, offsets)
+            nowhere += converted_timers(units, offsets)
             (made / "timerlog" / one.name).write_bytes(units)
         if (store / "timerwheel").is_file():
             shutil.copyfile(store / "timerwheel", made / "timerwheel")
     (made / EPOCH_FILE).write_bytes(EPOCHS)
-    for path in made.rglob("*"):
+    for path in (made, *made.rglob("*")):
         if path.is_file():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
         else:
             _sync_folder(path)
+    return nowhere
 
 
 def _tables(store: Path) -> tuple[int, int]:
-    """How many topics and groups a store's files have."""
+    """How many topics and groups a store's files have.
+
+    Raises:
+        StoreCorrupted: a file holds something else.
+    """
     counts = []
     for name, member in (
         ("topics.json", "topicConfigTable"), ("subscriptionGroup.json", "subscriptionGroupTable"),
     ):  # fmt: skip
         path = store / "config" / name
         table = decode_config(path.read_bytes(), str(path)) if path.is_file() else {}
-        counts.append(len(table.get(member) or ()))
+        rows = table.get(member) or {}
+        if not isinstance(rows, dict):
+            raise StoreCorrupted(f"{path}: {member} is no object")
+        counts.append(len(rows))
     return counts[0], counts[1]
 
 
@@ -319,13 +346,17 @@ def _sync_folder(path: Path) -> None:
 def adopt(store: Path) -> Outcome:
     """Look through the log of a master or slave of old, and give it an epoch file.
 
+    That comes last: a store that has one is converted.
+
     Raises:
         ConfigInvalid: it has epochs already.
+        StoreCorrupted: its tables cannot be read.
         StoreDamaged: a record in its middle cannot be read.
     """
     epochs = store / EPOCH_FILE
     if epochs.exists():
         raise ConfigInvalid(f"{epochs} is there: this store is one of controller mode already")
+    tables = _tables(store)
     files = _looked_through(Log(store / COMMIT_LOG))
     written = epochs.with_name(EPOCH_FILE + UNFINISHED)
     written.write_bytes(EPOCHS)
@@ -333,7 +364,7 @@ def adopt(store: Path) -> Outcome:
         os.fsync(file.fileno())
     written.replace(epochs)
     _sync_folder(store)
-    return Outcome(*_tables(store), "master and slave", str(store), None, None, None, files)
+    return Outcome(*tables, "master and slave", str(store), None, None, None, files)
 
 
 def _looked_through(log: Log) -> list[FileRow]:
@@ -413,6 +444,15 @@ def convert(store: Path, output: Path | None, file_size: int, wanted: Wanted) ->
             )
         return adopt(store)
     except OSError as error:
-        raise DiskFailed(f"{error.filename or store}: {error.strerror}") from error
+        raise DiskFailed(_reason(error, output or store)) from error
     finally:
         os.close(lock)
+
+
+def _reason(error: OSError, folder: Path) -> str:
+    """What an operator reads; who copies a tree tells all that it met in one list."""
+    if isinstance(error, shutil.Error):
+        met = error.args[0]
+        # Of a file of a strange kind it is a row of letters.
+        return str(met[0][-1]) if isinstance(met[0], tuple) else "".join(met)
+    return f"{error.filename2 or error.filename or folder}: {error.strerror or error}"

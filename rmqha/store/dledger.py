@@ -27,7 +27,10 @@ MAGIC = 1
 MAGIC_BLANK = -1
 BEGIN = 0
 """Where the converted log begins."""
+NO_PLACE = -1
+"""A physical offset below every log's begin."""
 
+_INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _PHYSICAL_AT = 28
 _PREPARED_BEFORE_BODY = 12
@@ -149,6 +152,7 @@ class NewOffsets:
         self._positions: list[int] = []
         self._ends: list[int] = []
         self._parts: OrderedDict[int, dict[int, int]] = OrderedDict()
+        self._old_end = self._end = BEGIN
 
     def passed(self, entry: Entry, end: int) -> None:
         """An entry is converted; the new log ended at ``end`` before it."""
@@ -158,6 +162,7 @@ class NewOffsets:
             self._keep(len(self._positions) - 1, {})
         offset = place(end, entry.size, self._file_size).offset
         self._parts[len(self._positions) - 1][entry.body] = offset
+        self._old_end, self._end = entry.body + entry.size, offset + entry.size
 
     def find(self, old: int) -> int | None:
         """The new physical offset of the record that was at ``old``; None where there is none.
@@ -171,6 +176,18 @@ class NewOffsets:
         if at not in self._parts:
             self._keep(at, self._walk(at))
         return self._parts[at].get(old)
+
+    def nowhere(self, old: int) -> int:
+        """What names no record, for one that was at ``old`` and was not taken; in the order of the log.
+
+        Raises:
+            StoreDamaged: it would be between the first and the last one that were.
+        """
+        if not self._positions or old < self._positions[0]:
+            return NO_PLACE
+        if old < self._old_end:
+            raise StoreDamaged(f"a message is named at {old}, where none is")
+        return self._end
 
     def _keep(self, at: int, part: dict[int, int]) -> None:
         self._parts[at] = part
@@ -224,28 +241,38 @@ def blank(left: int) -> bytes:
 
 
 TIMER_UNIT = struct.Struct(">iqiqiqiiq")
-"""A message that waits, in Java's ``timerlog``; the sixth is its physical offset, as observed."""
+"""A message that waits, in Java's ``timerlog``: its third is a magic number, the sixth and seventh say
+where it is and how long, as observed."""
 _TIMER_OFFSET_AT = 28
+_TIMER_SIZE_AT = 36
+_TIMER_FLAGS = 0xF
+"""Bits that a unit's magic number can have; what fills a file up has others."""
 
 
 def converted_timers(units: bytearray, offsets: NewOffsets) -> int:
     """Give the units of a file of Java's ``timerlog`` their new physical offsets, in place.
 
+    Units stay when their time has come: a whole file goes once retention has taken the message that
+    its last unit names, so a healthy log names messages which are gone. Slots of the wheel lead through
+    such units to others, so they keep their places; a message of no bytes is one that Java passes over.
+    The last unit of a file keeps its rank among offsets, by which Java deletes the file.
+
     Returns:
-        How many there are.
+        How many name a message that the new log does not have.
 
     Raises:
-        StoreDamaged: a unit names no message of the log.
+        StoreDamaged: a unit names no message, though the new log has those around it.
     """
-    count, at = 0, 0
+    nowhere, at = 0, 0
     while at + TIMER_UNIT.size <= len(units):
-        size, *_ = TIMER_UNIT.unpack_from(units, at)
-        if size != TIMER_UNIT.size:
+        size, _, magic, _, _, old, *_ = TIMER_UNIT.unpack_from(units, at)
+        if size != TIMER_UNIT.size or magic & ~_TIMER_FLAGS:
             break
-        (old,) = _LONG.unpack_from(units, at + _TIMER_OFFSET_AT)
         new = offsets.find(old)
         if new is None:
-            raise StoreDamaged(f"the timer log names a message at {old}, where none is")
+            new = offsets.nowhere(old)
+            _INT.pack_into(units, at + _TIMER_SIZE_AT, 0)
+            nowhere += 1
         _LONG.pack_into(units, at + _TIMER_OFFSET_AT, new)
-        count, at = count + 1, at + size
-    return count
+        at += size
+    return nowhere
