@@ -46,6 +46,7 @@ CLUSTER = "SimCluster"
 CLOCK_DRIFT = 0.04
 PAST_MS_MAX = 5000
 PARTED_SHARE, JOINED_SHARE = 0.1, 0.3
+WINDOWS_BYTES = 200, 1_000, 8_000
 """So long a first election has waited for newer logs at least (``coldStartGraceMs``)."""
 
 PACKING_EVERY = 16
@@ -283,11 +284,15 @@ class SimCluster:
         self.loop.call_soon(self.kill, host)
 
     def _part_writes(self, seed: int) -> None:
-        """In half of all stories what was written at once comes in parts, and what was not as one."""
+        """In half of all stories what was written at once comes in parts, and what was not as one; in
+        half of all, too, who writes much is told to pause."""
         segments = self.net.segments
         segments.counts = self.counts
         if random.Random(f"tcp of {seed}").random() < 0.5:
             segments.parted, segments.joined = PARTED_SHARE, JOINED_SHARE
+        dice = random.Random(f"windows of {seed}")
+        if dice.random() < 0.5:
+            self.net.window_bytes = dice.choice(WINDOWS_BYTES)
 
     def kill(self, host: str, *, power: bool = False) -> None:
         """End a host's process at once; with ``power`` its unsynced writes are lost too."""
@@ -303,7 +308,7 @@ class SimCluster:
         self.liveness.disturbed(host)
         self.brokers.pop(host, None)
         self.net.kill(host, power=power)
-        self.loop.cancel_host(host)
+        self.loop.end_host(host)
         if power:
             self.counts[TORN_PAGES] += self.disks[host].power_cut()
 
@@ -505,7 +510,7 @@ class SimCluster:
         for host in [*self.clocks]:
             self.kill(host)
         for host in [*self.loop.host_tasks]:
-            self.loop.cancel_host(host)
+            self.loop.end_host(host)
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.run_until_complete(asyncio.sleep(0.001))
         self.loop.close()

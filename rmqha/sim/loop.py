@@ -1,4 +1,7 @@
-"""An asyncio event loop whose time is virtual: when nothing is ready it jumps to the next timer."""
+"""An asyncio event loop whose time is virtual: when nothing is ready it jumps to the next timer.
+
+What belongs to a life of a host that is over runs no more: no ``finally``, no callback, as after kill -9.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,16 @@ from typing import Any
 
 HOST: contextvars.ContextVar[str | None] = contextvars.ContextVar("sim_host", default=None)
 """The simulated host that the running code belongs to; tasks inherit it."""
+
+
+class Life(str):
+    """A host from one boot to its end; it compares as the host's name.
+
+    Attributes:
+        is_over: nothing of it may run.
+    """
+
+    is_over = False
 
 
 class Deadlock(Exception):
@@ -42,6 +55,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._sim_now = 0.0
         self._selector = _Selector(self)
         self.host_tasks: dict[str, dict[int, asyncio.Task[Any]]] = {}
+        self._lives: dict[str, Life] = {}
+        self._skipped: list[asyncio.Handle] = []
+        self._left: list[tuple[Life, asyncio.Task[Any]]] = []
         self._task_count = 0
         self.errors: list[BaseException] = []
         self._timer_count = 0
@@ -71,7 +87,9 @@ class SimLoop(asyncio.BaseEventLoop):
         task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, **options)
         context = options.get("context")
         host = HOST.get() if context is None else context.get(HOST)
-        if host is not None:
+        if isinstance(host, Life) and host.is_over:
+            self._left.append((host, task))
+        elif host is not None:
             self._task_count += 1
             number = self._task_count
             tasks = self.host_tasks.setdefault(host, {})
@@ -82,6 +100,11 @@ class SimLoop(asyncio.BaseEventLoop):
     def _remember(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         self.errors.append(error or RuntimeError(str(context.get("message"))))
+
+    def _call_soon(self, callback: Any, args: Any, context: Any) -> asyncio.Handle:
+        handle = _Handle(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]  # BaseEventLoop's own queue
+        return handle
 
     # -- hosts that stand still ------------------------------------------------------------
 
@@ -124,6 +147,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def close(self) -> None:
         """End; a task that was made in the last moment has not begun, and never will."""
+        self._unwind()
         for tasks in self.host_tasks.values():
             for task in tasks.values():
                 work = task.get_coro()
@@ -134,11 +158,51 @@ class SimLoop(asyncio.BaseEventLoop):
                     work.close()
         super().close()
 
-    def cancel_host(self, host: str) -> None:
-        """Stop every task of a host, as kill -9 does."""
+    def end_host(self, host: str) -> None:
+        """Let nothing of a host run any more, as kill -9 does."""
         self._held.pop(host, None)
-        for task in list(self.host_tasks.get(host, {}).values()):
+        life = self._lives.pop(host, None)
+        for task in list(self.host_tasks.pop(host, {}).values()):
+            if life is None:
+                task.cancel()
+            else:
+                self._left.append((life, task))
+        if life is not None:
+            life.is_over = True
+
+    def passed_over(self, step: asyncio.Handle) -> None:
+        """A task's step was not run since its host's life is over."""
+        self._skipped.append(step)
+
+    def begin_life(self, host: str) -> Life:
+        """A host boots: what its context names is one life."""
+        life = self._lives[host] = Life(host)
+        return life
+
+    def _unwind(self) -> None:
+        """Cancel what was left where it was: asyncio complains of tasks that never end."""
+        left, self._left = self._left, []
+        for life, task in left:
+            life.is_over = False
             task.cancel()
+        # A task whose step was passed over waits for nothing: without it nobody would cancel it.
+        self._ready.extend(self._skipped)  # type: ignore[attr-defined]  # as above
+        self._skipped.clear()
+        if left:
+            self.run_until_complete(asyncio.sleep(0))
+            self.run_until_complete(asyncio.sleep(0))
+
+
+class _Handle(asyncio.Handle):
+    """A callback that runs while its host's life lasts."""
+
+    __slots__ = ()
+
+    def _run(self) -> None:
+        if not _is_over(self):
+            super()._run()
+        elif isinstance(getattr(self._callback, "__self__", None), asyncio.Task):  # type: ignore[attr-defined]  # asyncio has no getter
+            self._loop.passed_over(self)  # type: ignore[attr-defined]  # it is a SimLoop
 
 
 class _Timer(asyncio.TimerHandle):
@@ -154,10 +218,19 @@ class _Timer(asyncio.TimerHandle):
         super().__init__(when, callback, args, loop, context)
         self.number = number
 
+    def _run(self) -> None:
+        if not _is_over(self):
+            super()._run()
+
     def __lt__(self, other: _Timer) -> bool:  # type: ignore[override]  # only these are in the heap
         if self._when == other._when:
             return self.number < other.number
         return self._when < other._when
+
+
+def _is_over(handle: asyncio.Handle) -> bool:
+    context = handle._context  # type: ignore[attr-defined]  # noqa: SLF001 - asyncio has no getter
+    return getattr(context.get(HOST), "is_over", False)
 
 
 def _host_of(handle: asyncio.TimerHandle) -> str | None:

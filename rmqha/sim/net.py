@@ -1,7 +1,8 @@
 """Simulated TCP: ordered streams with delays, stalls, cuts in one or both directions, resets.
 
 A cut holds bytes back, as TCP does while it retransmits; new connections time out. When a host
-is killed its peers see a reset, when it loses power they see nothing until they speak to it.
+is killed its peers see a reset, when it loses power they see nothing until they speak to it. Where
+a window is set, who has more on its way than it holds is told to pause, as by asyncio.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from rmqha.sim.loop import HOST, SimLoop
 Factory = Callable[[], asyncio.Protocol]
 RETRANSMITS_MAX = 8
 PARTED, JOINED = "write that came in parts", "writes that came as one"
+PAUSED = "sender told to pause"
 WATCH = ".watch"
 """Ends the name of the process that watches a host's broker, with connections of its own."""
 
@@ -58,6 +60,9 @@ class SimTransport(asyncio.Transport):
         self._closing = False
         self._reading = True
         self._unread: list[bytes | None] = []
+        # Sent, and not read at the other end.
+        self._outstanding = 0
+        self._paused = False
         # What was sent and has not arrived, in order; each timer under way brings the next one.
         self._stream: deque[bytes | None] = deque()
         self._stream_bytes = 0
@@ -71,7 +76,7 @@ class SimTransport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         if (self.host, self.peer_host) not in self.net.cuts:
-            return 0
+            return max(0, self._outstanding - self.net.window_bytes)
         return self._stream_bytes
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -142,8 +147,30 @@ class SimTransport(asyncio.Transport):
         parts = self.net.segments.split(data)
         self._stream.extend(parts)
         self._stream_bytes += len(data or b"")
+        self._outstanding += len(data or b"")
         if (self.host, self.peer_host) not in self.net.cuts:
             self._travel(len(parts) - 1)
+        if data is not None and self._outstanding > self.net.window_bytes and not self._paused:
+            self._paused = True
+            self.net.segments.counts[PAUSED] += 1
+            if self.protocol is not None:
+                self.protocol.pause_writing()
+
+    def _was_read(self, size: int) -> None:
+        """The other end has taken so many bytes out of its socket."""
+        self._outstanding -= size
+        if self._paused and self._outstanding <= self.net.window_bytes // 4:
+            self._paused = False
+            self._resume(None)
+
+    def _resume(self, _: Any) -> None:
+        """Tell this end that it may write again, once its process goes on."""
+        if self.ended or self._paused or self.protocol is None:
+            return
+        if self.host in self.net.held:
+            self.net.held[self.host].append((self._resume, None))
+        else:
+            self.net.run_on(self.host, self.protocol.resume_writing)
 
     def _travel(self, ahead: int = 0) -> None:
         """The next part sets off, behind so many others: the last one comes as late as the whole."""
@@ -189,6 +216,8 @@ class SimTransport(asyncio.Transport):
             self.end(None)
         else:
             self.net.run_on(self.host, self.protocol.data_received, data)
+            if self.peer is not None:
+                self.peer._was_read(len(data))  # noqa: SLF001 - the other end of the same class
 
 
 class Segments:
@@ -257,6 +286,8 @@ class SimNet:
         self.rng = rng
         self.weather = Weather()
         self.segments = Segments(rng)
+        # what one end may have on its way before it is told to pause
+        self.window_bytes = 1 << 60
         self.alive: dict[str, None] = {}
         self.dark: set[str] = set()
         self.cuts: set[tuple[str, str]] = set()
@@ -287,7 +318,8 @@ class SimNet:
         return self.contexts[host].copy().run(call, *args)
 
     def boot(self, host: str, context: Any) -> SimNetwork:
-        """A host comes up."""
+        """A host comes up; what runs in its context belongs to this life of it."""
+        context.run(HOST.set, self.loop.begin_life(host))
         self.alive[host] = None
         self.dark.discard(host)
         self.contexts[host] = context

@@ -67,6 +67,7 @@ BODY_AT = 88
 WATCH_MS = 200
 SEND_TIMEOUT_MS = 1500
 UNPROBED_SHARE = 0.5
+UNFLUSHED = "power cut of a broker that waits for no disk"
 ASKED, NOT_ASKED = "set whose silent master is asked", "set whose silent master is not asked"
 GIB = 1 << 30
 PLACES = {"2 GiB": 2 * GIB, "4 GiB": 4 * GIB}
@@ -200,6 +201,7 @@ class ReplicaCluster(SimCluster):
             self._watches.pop(host).close()
         if power and host in self.memories and host in self.clocks:
             self.memories[host] += 1
+            self.counts[UNFLUSHED] += not self.set.sync_flush
         super().kill(host, power=power)
 
     @property

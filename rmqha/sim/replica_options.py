@@ -49,7 +49,8 @@ class ReplicaOptions(Struct, frozen=True):
     Attributes:
         replicas: how many.
         sync_flush: an acknowledged message is on every counted replica's disk. Without it power
-            may not fail, or what only page caches held is gone with good reason.
+            may only fail where a failover may lose as much: what page caches held is gone with good
+            reason.
         all_ack: ``allAckInSyncStateSet``; else ``in_sync`` counts.
         in_sync: ``inSyncReplicas`` and ``minInSyncReplicas``. With 1, Java's default, nobody waits
             for slaves, and a failover may lose what was acknowledged.
@@ -83,6 +84,11 @@ class ReplicaOptions(Struct, frozen=True):
     def survives(self) -> bool:
         """Whether what is acknowledged outlives every failover."""
         return not self.lease and (self.all_ack or self.in_sync > 1)
+
+    @property
+    def bears_power_cuts(self) -> bool:
+        """Whether power may fail, and what is promised holds."""
+        return self.sync_flush or not (self.survives or self.lease)
 
     @property
     def holders(self) -> int:

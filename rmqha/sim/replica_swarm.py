@@ -65,7 +65,7 @@ class ReplicaSwarm(Story):
             self.kinds["stalled broker"] = plain(lambda: self._stall(cluster.broker_hosts))
             self.kinds["stalled master"] = plain(lambda: self._stall(cluster.master_hosts()))
             self.weights |= {"stalled broker": 1, "stalled master": rng.choice((1, 2, 4))}
-        if not cluster.set.sync_flush:
+        if not cluster.set.bears_power_cuts:
             for name in ("power cut broker", "broken broker disk", "blackout"):
                 self.weights[name] = 0
 
@@ -108,7 +108,7 @@ class ReplicaSwarm(Story):
         if not masters:
             return False
         host = self.rng.choice(masters)
-        power = cluster.set.sync_flush and self.rng.random() < 0.5
+        power = cluster.set.bears_power_cuts and self.rng.random() < 0.5
         cluster.quiet_until_s = cluster.loop.time() + 2 * QUIET_MS / 1000
         cluster.kill(host)
         cluster.run_for(QUIET_MS * 0.5)

@@ -42,6 +42,7 @@ MARKED_SHARE = 0.4
 """Longer records change where files end and what seeds tell: the others are as they were."""
 HELD_AFTER_S = 0.2, 1.0, 3.0
 HELD_S = 0.05, 0.4, 3.0
+LOCK_S = 5.0
 LATE_MS = 3_000
 """In peace: a half message is asked about every 400 ms, and services look every 100 ms. In honest stories
 the last message came within 0.41 s in the worst of twelve."""
@@ -131,11 +132,15 @@ class ServiceCluster(ReplicaCluster):
             if not masters:
                 continue
             store = self.replicas[masters[0]].store
-            async with store.dispatcher.lock:
-                await asyncio.sleep(dice.choice(HELD_S))
-                self.counts["dispatcher held back"] += (
-                    store.dispatched_offset < store.confirm_offset
-                )
+            lock = store.dispatcher.lock
+            try:
+                async with asyncio.timeout(LOCK_S):
+                    await lock.acquire()
+            except TimeoutError:  # of a process that was killed while it held the lock
+                continue
+            await asyncio.sleep(dice.choice(HELD_S))
+            self.counts["dispatcher held back"] += store.dispatched_offset < store.confirm_offset
+            lock.release()
 
     def _process(self) -> Process | None:
         masters = self.master_hosts()

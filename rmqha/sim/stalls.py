@@ -69,7 +69,7 @@ class SimWatch:
         if self._runs:
             self._runs = False
             self._cluster.net.kill(self._host, power=False)
-            self._cluster.loop.cancel_host(self._host)
+            self._cluster.loop.end_host(self._host)
 
 
 def stall(cluster: SimCluster, host: str, duration_ms: int) -> None:

@@ -9,10 +9,11 @@ from rmqha.sim.batch import Run
 from rmqha.sim.coverage import missing, unended
 from rmqha.sim.java_peer import HAPPENED, run_java_peer_seed
 from rmqha.sim.members_swarm import make_members_swarm, missing_happenings, run_members_seed
-from rmqha.sim.net import JOINED, PARTED
+from rmqha.sim.net import JOINED, PARTED, PAUSED
 from rmqha.sim.pages import TORN_PAGES
 from rmqha.sim.pressed_swarm import PRESSED_WANTED, run_pressed_seed
 from rmqha.sim.probe_swarm import SLOW_WANTED, STOPPED_WANTED, run_slow_seed, run_stopped_seed
+from rmqha.sim.replica_cluster import UNFLUSHED
 from rmqha.sim.replica_swarm import CONTROLLER_KINDS, run_replica_seed
 from rmqha.sim.rot_swarm import ROT_WANTED, run_rot_seed
 from rmqha.sim.service_swarm import SERVED, SERVICE_SETS, run_service_seed
@@ -33,13 +34,15 @@ LIVED = (
     "offset found at its master", "messages counted",
 )  # fmt: skip
 """In stories of replicas, and in most of them more than once."""
-RARE = "log passed 2 GiB", "log passed 4 GiB", "log in files of 1 GiB", TORN_PAGES, PARTED, JOINED
+RARE = (
+    "log passed 2 GiB", "log passed 4 GiB", "log in files of 1 GiB", TORN_PAGES, PARTED, JOINED, PAUSED,
+)  # fmt: skip
 """In a batch of them."""
 
 WANTED: dict[Run, tuple[str, ...]] = {
     run_replica_seed: (*LIVED, *RARE, "holders counted", *REPLICA_FAULTS),
-    run_service_seed: (*SERVED, *SERVICE_SETS, TORN_PAGES, *REPLICA_FAULTS),
-    run_java_peer_seed: (*SERVED, *HAPPENED, TORN_PAGES, *REPLICA_FAULTS),
+    run_service_seed: (*SERVED, *SERVICE_SETS, TORN_PAGES, PAUSED, UNFLUSHED, *REPLICA_FAULTS),
+    run_java_peer_seed: (*SERVED, *HAPPENED, TORN_PAGES, PAUSED, UNFLUSHED, *REPLICA_FAULTS),
     run_pressed_seed: (*SERVED, *PRESSED_WANTED),
     run_slow_seed: SLOW_WANTED,
     run_stopped_seed: STOPPED_WANTED,

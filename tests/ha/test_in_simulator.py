@@ -86,7 +86,7 @@ class Host:
     def crash(self, *, power: bool) -> None:
         self.clock.dead = True
         self.sim.net.kill(self.name, power=power)
-        self.sim.loop.cancel_host(self.name)
+        self.sim.loop.end_host(self.name)
         if power:
             self.disk.power_cut()
         self.log.crash(power=power)

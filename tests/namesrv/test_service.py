@@ -264,13 +264,12 @@ def test_kv_when_power_fails_after_the_answer_then_it_is_still_there(world: Worl
     world.start()
     assert 0 == world.ask("client", 100, ORDERED).code
     world.net.kill("ns", power=True)
-    world.loop.cancel_host("ns")
+    world.loop.end_host("ns")
     world.disk.power_cut()
     world.clients.clear()
     world.server = None
-    assert b'{"configTable":{"ORDER_TOPIC_CONFIG":{"A":"b:4"}}}' == world.do(
-        "ns", world.disk.read(KV_PATH)
-    )
+    found = world.loop.run_until_complete(world.disk.read(KV_PATH))
+    assert found == b'{"configTable":{"ORDER_TOPIC_CONFIG":{"A":"b:4"}}}'
     world.start()
     assert {"value": "b:4"} == world.ask("client", 101, ORDERED).ext_fields
 

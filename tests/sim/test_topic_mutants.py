@@ -104,7 +104,7 @@ MUTANTS = (
     ),
     (slaves_copy_no_offsets, run_replica_seed, 1, "a slave has another offset than its master"),
     (slaves_take_no_records, run_replica_seed, 1, TOLD),
-    (tables_stay_when_the_log_is_cut, run_lease_seed, 205, DIFFER),
+    (tables_stay_when_the_log_is_cut, run_lease_seed, 424, DIFFER),
     (answers_wait_for_nobody, run_replica_seed, 15, TOLD),
     (nothing_to_change_is_answered_at_once, run_replica_seed, 34, TOLD),
     (old_queues_stay, run_replica_seed, 1, "a deleted topic gives out an old message"),

@@ -1,15 +1,18 @@
-"""What the simulator's disks and network do to what was written at once."""
+"""What the simulator's disks and network do to what was written at once, or faster than it is read."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import random
+from collections.abc import Iterator
 from typing import Any
+
+import pytest
 
 from rmqha.controller.raft.wal_layout import SECTOR
 from rmqha.sim.loop import HOST, SimLoop
-from rmqha.sim.net import JOINED, PARTED, SimNet
+from rmqha.sim.net import JOINED, PARTED, PAUSED, SimNet, SimTransport
 from rmqha.sim.pages import PAGE, Outcome
 
 OLD, NEW = b"o" * PAGE, b"n" * PAGE
@@ -106,3 +109,112 @@ def test_writes_when_the_way_is_cut_amid_one_then_its_rest_comes_afterwards() ->
         before = sum(len(data) for when, data in receiver.came if when < 0.5)
         halves += before % 100 != 0
     assert halves > 0
+
+
+class Sender(asyncio.Protocol):
+    """Writes down when it was told to pause, and to go on."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def pause_writing(self) -> None:
+        self.told.append("pause")
+
+    def resume_writing(self) -> None:
+        self.told.append("go on")
+
+
+class Window:
+    """One connection between two hosts, whose window is 100 bytes."""
+
+    def __init__(self) -> None:
+        self.loop = SimLoop()
+        self.net = SimNet(self.loop, random.Random(1))
+        self.net.window_bytes = 100
+        self.receiver, self.sender = Receiver(self.loop), Sender()
+        networks = {}
+        for host in ("a", "b"):
+            context = contextvars.copy_context()
+            networks[host] = self.net.boot(host, context)
+
+        async def connect() -> SimTransport:
+            await networks["b"].listen("", 1, lambda: self.receiver)
+            found = await networks["a"].connect("b", 1, lambda: self.sender, timeout_ms=100)
+            assert isinstance(found, SimTransport)
+            return found
+
+        context = self.net.contexts["a"].copy()
+        self.near = self.loop.run_until_complete(self.loop.create_task(connect(), context=context))
+        assert self.near.peer is not None
+        self.far = self.near.peer
+
+    def run(self, seconds: float = 1.0) -> None:
+        """Let time pass."""
+        self.loop.run_until_complete(asyncio.sleep(seconds))
+
+    def take(self) -> int:
+        """How many bytes have come."""
+        return sum(len(data) for _, data in self.receiver.came)
+
+
+@pytest.fixture
+def window() -> Iterator[Window]:
+    """Connected."""
+    found = Window()
+    yield found
+    found.loop.close()
+
+
+def test_sender_when_more_is_on_its_way_than_the_window_then_it_is_told(window: Window) -> None:
+    """At once, as by asyncio; and again when most of it was read."""
+    window.near.write(bytes(100))
+    assert window.sender.told == []
+    window.near.write(b"x")
+    assert window.sender.told == ["pause"]
+    assert window.near.get_write_buffer_size() == 1
+    window.near.write(b"y")
+    assert window.sender.told == ["pause"]
+    window.run()
+    assert window.sender.told == ["pause", "go on"]
+    assert window.near.get_write_buffer_size() == 0
+    assert window.take() == 102
+    assert window.net.segments.counts[PAUSED] == 1
+
+
+def test_sender_when_the_other_end_does_not_read_then_it_waits(window: Window) -> None:
+    """What has arrived in the other's socket is not read yet."""
+    window.far.pause_reading()
+    window.near.write(bytes(300))
+    window.run()
+    assert window.sender.told == ["pause"]
+    assert window.take() == 0
+    window.far.resume_reading()
+    assert window.sender.told == ["pause", "go on"]
+    assert window.take() == 300
+
+
+def test_sender_when_a_host_stands_still_then_nobody_is_told_before_it_goes_on(
+    window: Window,
+) -> None:
+    """Neither who does not read, nor who could not hear that there is room."""
+    window.net.pause("b")
+    window.near.write(bytes(300))
+    window.run()
+    assert window.sender.told == ["pause"]
+    window.net.resume("b")
+    window.net.pause("a")
+    window.run()
+    assert window.take() == 300
+    assert window.sender.told == ["pause"]
+    window.net.resume("a")
+    window.run()
+    assert window.sender.told == ["pause", "go on"]
+
+
+def test_sender_when_it_has_ended_then_it_hears_nothing(window: Window) -> None:
+    """Its process may be gone."""
+    window.near.write(bytes(300))
+    window.net.kill("a", power=True)
+    window.loop.end_host("a")
+    window.run()
+    assert window.sender.told == ["pause"]

@@ -376,7 +376,7 @@ async def life(loop: SimLoop, disk: SimDisk, rng: random.Random) -> int:
         await store.close()
     HOST.set(None)
     disk.power_cut()
-    loop.cancel_host("store")
+    loop.end_host("store")
     await asyncio.sleep(0)
     return known
 

@@ -184,7 +184,7 @@ async def live(
         note_written(store, model)
         disk.power_cut()
     HOST.set(None)
-    loop.cancel_host("store")
+    loop.end_host("store")
     await asyncio.sleep(0)
     if not power:
         note_written(store, model)

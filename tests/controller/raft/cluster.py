@@ -228,7 +228,7 @@ class Cluster:
         self.say(f"{name} crashes")
         self.lives.pop(name).clock.dead = True
         self.net.kill(name, power=power)
-        self.loop.cancel_host(name)
+        self.loop.end_host(name)
         if power:
             self.disks[name].power_cut()
 
