@@ -61,7 +61,8 @@ class Cell(Struct):
         lost: numbers of messages that were acknowledged and not found, by the consumer that reads
             along, or in the end at the master.
         flipped_bits: in brokers' logs.
-        damaged: messages that the master gave out in the end, and not as they were sent.
+        damaged: messages that the master gave out, and not as they were sent: to the consumer that
+            reads along, or in the end.
         bytes_equal: of the logs, compared byte by byte; None when they were not.
         services: what clients of services came to, counted; empty where none were used.
         broken: rules that did not hold, in words; empty for a good cell.

@@ -6,8 +6,10 @@ import asyncio
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -294,11 +296,7 @@ def _run(
         _say(f"[{number}/{len(whole)}] {head}")
         with tempfile.TemporaryDirectory(prefix="rmqha-chaos-") as made:
             place = Path(made) / "cell" if folder is None else folder / cell_folder
-            try:
-                cell = asyncio.run(play(name, asked[name], kind, seed, course, place, _say, links))
-            except NotYet as error:
-                cell = new
-                cell.broken.append(str(error))
+            cell = _outcome(play(name, asked[name], kind, seed, course, place, _say, links), new)
         cells.append(cell)
         if out is not None:
             _write(out, cells)
@@ -306,6 +304,24 @@ def _run(
         verdict = "nothing lost" if cell.is_good else bad
         _say(f"  {cell.acknowledged} acknowledged, {cell.faults} faults: {verdict}")
     return cells
+
+
+def _outcome(playing: Coroutine[Any, Any, Cell], new: Cell) -> Cell:
+    """Play a cell; one that was not played to its end is not good, and those behind it may be.
+
+    Raises:
+        HostsUnavailable: there are none for any cell.
+    """
+    try:
+        return asyncio.run(playing)
+    except HostsUnavailable:
+        raise
+    except NotYet as error:
+        new.broken.append(str(error))
+    except Exception as error:  # noqa: BLE001  # a bug ends this cell, and not the others
+        _say(traceback.format_exc().rstrip())
+        new.broken.append(f"the cell was not played to its end: {error!r}")
+    return new
 
 
 def _refuse_used(folder: Path | None, cells: list[str]) -> None:

@@ -21,7 +21,7 @@ from rmqha.testing.links import LinkedNetwork, Links
 from rmqha.testing.nodes import Node, tell_roles
 from rmqha.testing.settings import Plan, refuse_misspelt, refuse_pages, refuse_strangers
 from rmqha.testing.sites import KINDS, InProcessSite, ProcessSite, Settings, Site
-from rmqha.testing.traffic import TIMEOUT_S, AioMessages
+from rmqha.testing.traffic import TIMEOUT_S, AioMessages, raise_first
 
 CLIENT = "client"
 
@@ -146,11 +146,15 @@ class AioCluster(AioMessages):
         finally:
             for node in self.nodes.values():
                 node.is_stopped = False
-            await asyncio.gather(*(node.kill() for node in self.nodes.values()))
-            # A connection over a cut link would keep its end until the link is mended.
-            self._cut.clear()
-            await self._apply_cuts()
-            await self._site.close()
+            try:
+                kills = (node.kill() for node in self.nodes.values())
+                failed = await asyncio.gather(*kills, return_exceptions=True)
+                # A connection over a cut link would keep its end until the link is mended.
+                self._cut.clear()
+                await self._apply_cuts()
+            finally:
+                await self._site.close()
+            raise_first(failed)
 
     # -- breaking ----------------------------------------------------------------------------
 
@@ -331,14 +335,11 @@ class AioCluster(AioMessages):
 
     async def wait_in_sync(self, count: int | None = None, timeout_s: float = TIMEOUT_S) -> SetInfo:
         """Wait for the SyncStateSet, and for clients to find its master."""
-        brokers = self.of_kind("broker")
         last: list[SetInfo | None] = [None]
 
         async def whole() -> bool:
-            serving = [one for one in brokers if one.is_alive and not one.is_stopped]
-            wanted = len(serving) if count is None else count
             info = last[0] = await self.client.set_info()
-            if info is None or len(info.sync_state_set) != wanted:
+            if info is None or not await self._are_members(info.sync_state_set, count):
                 return False
             return await self._find_master() == info.master_address is not None
 
@@ -349,6 +350,17 @@ class AioCluster(AioMessages):
         assert last[0] is not None
         await self.look()
         return last[0]
+
+    async def _are_members(self, members: frozenset[int], count: int | None) -> bool:
+        """Whether the set is of all brokers that serve; of so many, and none that does not."""
+        brokers = self.of_kind("broker")
+        serving = [one for one in brokers if one.is_alive and not one.is_stopped]
+        if len(members) != (len(serving) if count is None else count):
+            return False
+        await self.look()  # for their ids
+        if count is None:
+            return members == {one.broker_id for one in serving}
+        return members.isdisjoint(one.broker_id for one in brokers if one not in serving)
 
     def _unfound(self) -> str:
         """What the last look for a master saw, and what has failed."""

@@ -55,6 +55,7 @@ class Faults:
         if not self._is_heard:
             self._is_heard = True
             asyncio.get_running_loop().add_reader(self._channel, self._readable)
+            self._readable()  # what it was born with holds before it has a network, or a disk
 
     def _readable(self) -> None:
         try:

@@ -281,7 +281,8 @@ class RmqCluster(MessageVerbs):
         """Wait until clients find a master and the SyncStateSet has ``count`` members.
 
         Args:
-            count: by default every broker that is alive and not stopped.
+            count: none of them is a broker of this cluster that is dead or stopped; by default the
+                members are all brokers that are alive and not stopped, and nobody else.
             timeout_s: how long.
 
         Raises:

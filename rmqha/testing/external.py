@@ -108,10 +108,16 @@ class ExternalClient(ClusterClient):
 
         Raises:
             RefusedForGood: the topic is other broker sets'.
-            RmqhaError: no name server answered.
+            RmqhaError: no name server knows it; the last one's reason.
         """
+        failed = RmqhaError("no name server knows a route")
         for server in self.name_servers:
-            answer = await self.ask(server, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+            code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+            try:
+                answer = await self.ask(server, code, {"topic": topic})
+            except RmqhaError as error:
+                failed = error
+                continue
             if answer.code == ResponseCode.TOPIC_NOT_EXIST:
                 # A name server may hear of a new topic later than we do, who made it.
                 return self._queues.get(topic) if topic in self._made else None
@@ -120,13 +126,19 @@ class ExternalClient(ClusterClient):
                 if found is None:
                     raise RefusedForGood(f"topic {topic!r} has no queue at {self._broker_name}")
                 return found
-        raise RmqhaError("no name server knows a route")
+        raise failed
 
     async def make_topic(self, address: str, topic: str, queues: Queues) -> bool:
-        """Have the master make a topic, and remember that."""
-        if topic not in self._made:
+        """Have the master make a topic, and remember that, unless no master makes such a one."""
+        is_new = topic not in self._made
+        if is_new:
             self._made.append(topic)  # before it is asked: it may do it and not be heard
-        return await super().make_topic(address, topic, queues)
+        try:
+            return await super().make_topic(address, topic, queues)
+        except RefusedForGood:
+            if is_new:
+                self._made.remove(topic)
+            raise
 
     async def pull(
         self, address: str, topic: str, queue: int, offset: int, count: int = PULL_MESSAGES_MAX

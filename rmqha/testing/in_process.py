@@ -56,6 +56,7 @@ class InProcessNode(Node):
         self._network: NodeNetwork | None = None
         self._disk: NodeDisk | None = None
         self._log: NodeLog | None = None
+        self._ending: asyncio.Task[None] | None = None
         self.service: Service | None = None
 
     @property
@@ -69,6 +70,7 @@ class InProcessNode(Node):
         Raises:
             NodeFailed: its store or its configuration cannot be used.
         """
+        await self._ended()
         if self.is_alive:
             return
         self._runs += 1
@@ -131,7 +133,7 @@ class InProcessNode(Node):
             self.failure = repr(error)
             self._say("error", "node_failed", reason=repr(error))
             asyncio.get_running_loop().create_task(
-                self.kill(), name=f"failed {self.name}", context=outside()
+                self._kill(life), name=f"failed {self.name}", context=outside()
             )
 
     def _say(self, level: str, event: str, **facts: object) -> None:
@@ -140,35 +142,55 @@ class InProcessNode(Node):
 
     async def kill(self) -> None:
         """Sockets are reset, tasks cancelled, files left as they are."""
-        life = self._life
-        if life is None or life.is_dead:
-            return
-        self._say("info", "node_killed")
-        await self._end(life)
+        if self._life is not None:
+            await self._kill(self._life)
+
+    async def _kill(self, life: Life) -> None:
+        if not life.is_dead:
+            self._say("info", "node_killed")
+            self._end(life)
+        await self._ended()
 
     async def shut_down(self) -> None:
         """Stop in order."""
         life, service = self._life, self.service
         if life is None or life.is_dead or service is None:
+            await self._ended()
             return
         await self.cont()
         context = life.context()
         work = asyncio.get_running_loop().create_task(service.stop(), context=context)
-        await work
-        self._say("info", "node_ended")
-        await self._end(life)
+        try:
+            await work
+        except asyncio.CancelledError:
+            if not life.is_dead:  # else the node failed meanwhile, and its work was ended with it
+                raise
+        if not life.is_dead:
+            self._say("info", "node_ended")
+            self._end(life)
+        await self._ended()
 
-    async def _end(self, life: Life) -> None:
+    def _end(self, life: Life) -> None:
+        """Dead from now on; a task of its own gives back what it had, and nothing of a later life."""
         self.is_stopped = False
         life.is_dead = True
         if self._network is not None:
             self._network.kill()
-        await life.end()
-        if self._disk is not None:
-            await self._disk.abandon()
-        if self._log is not None:
-            self._log.close()
-        self.service = None
+        closing = _give_back(life, self._disk, self._log)
+        self._ending = asyncio.get_running_loop().create_task(
+            closing, name=f"end {self.name}", context=outside()
+        )
+
+    async def _ended(self) -> None:
+        """Wait until the life before has given back what it had."""
+        ending = self._ending
+        if ending is None:
+            return
+        try:
+            await asyncio.shield(ending)
+        finally:
+            if self._ending is ending and ending.done():
+                self._ending = self.service = None
 
     async def stop(self) -> None:
         """Nothing reaches it any more: no bytes, no timers, no disk."""
@@ -191,6 +213,15 @@ class InProcessNode(Node):
     async def cut(self, ports: Iterable[int]) -> None:
         """See :class:`Links`."""
         self._links.cut(ports)
+
+
+async def _give_back(life: Life, disk: NodeDisk | None, log: NodeLog | None) -> None:
+    """End a life's tasks, and close its files."""
+    await life.end()
+    if disk is not None:
+        await disk.abandon()
+    if log is not None:
+        log.close()
 
 
 async def _start(service: Service) -> None:

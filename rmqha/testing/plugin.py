@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,9 +90,10 @@ def rmq_cluster_factory(request: pytest.FixtureRequest, tmp_path: Path) -> Itera
         known.append(cluster)
         return cluster.start() if start else cluster
 
-    yield make
-    for cluster in reversed(made):
-        cluster.close()
+    with ExitStack() as at_end:  # one that does not close keeps no other from it
+        yield make
+        for cluster in made:
+            at_end.callback(cluster.close)
 
 
 @pytest.fixture
@@ -134,14 +136,18 @@ def rmq_session_cluster(
 @pytest.fixture
 def rmq_shared_cluster(
     request: pytest.FixtureRequest, rmq_session_cluster: RmqCluster | ExternalCluster
-) -> RmqCluster | ExternalCluster:
-    """The run's one cluster; what the test before broke of it is mended first."""
+) -> Iterator[RmqCluster | ExternalCluster]:
+    """The run's one cluster; what the test before broke of it is mended first.
+
+    Workloads that a test began and did not stop end with it; what broke one is that test's error.
+    """
     from rmqha.testing.cluster import RmqCluster
 
     request.node.stash.setdefault(CLUSTERS, []).append(rmq_session_cluster)
     if isinstance(rmq_session_cluster, RmqCluster):
         rmq_session_cluster.heal()
-    return rmq_session_cluster
+    with rmq_session_cluster.ending_workloads():
+        yield rmq_session_cluster
 
 
 @pytest.fixture

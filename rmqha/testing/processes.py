@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
-import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from rmqha.runtime.properties import format_properties
 from rmqha.testing.child import APPLIED
+from rmqha.testing.launcher_handle import PROGRAMS
+from rmqha.testing.launcher_handle import launcher as launcher  # who uses nodes takes it from here
 from rmqha.testing.nodes import Node, NodeFailed
-from rmqha.testing.settings import Place, Plan, known_settings
+from rmqha.testing.settings import Place, Plan
 
-PROGRAMS = {
-    "controller": "rmqha.cli.mqcontroller",
-    "namesrv": "rmqha.cli.mqnamesrv",
-    "broker": "rmqha.cli.mqbroker",
-}
 BOOTED = "boot success"
 START_TIMEOUT_S = 30.0
 END_TIMEOUT_S = 15.0
 KILLED_TIMEOUT_S = 60.0
 """Nobody refuses SIGKILL, but who is in a system call that waits for a disk ends only after it."""
-ANSWER_BYTES_MAX = 4096
 LOG_TAIL_LINES = 20
-STRANGERS = frozenset(("NAMESRV_ADDR", "ROCKETMQ_HOME"))
 
 
 def _waits_for(pid: int) -> str:
@@ -44,88 +33,6 @@ def _waits_for(pid: int) -> str:
             state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
             found.append(f"{state} {(thread / 'wchan').read_text()}")
     return ", ".join(found) or "there is no such process"
-
-
-def node_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables without those that would change what the nodes' files say.
-
-    The programs read every setting from a variable of its name, too, which wins over the file.
-    """
-    strange = STRANGERS.union(*map(known_settings, PROGRAMS))
-    return {key: text for key, text in environment.items() if key not in strange}
-
-
-class LauncherHandle:
-    """This process's launcher; made at the first use, shared by all clusters, ended with us.
-
-    Args:
-        source: a folder with another release's package; None for this release.
-    """
-
-    def __init__(self, source: Path | None = None) -> None:
-        self._guard = threading.Lock()
-        ours, theirs = socket.socketpair()
-        environment = node_environment(os.environ)
-        if source is not None:
-            environment["PYTHONPATH"] = str(source)
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "rmqha.testing.launcher"],
-                stdin=theirs.fileno(),
-                env=environment,
-                cwd=source,
-                start_new_session=True,
-            )
-        self._control = ours
-        self._pid = os.getpid()
-        atexit.register(self.close)
-
-    def request(self, channel: socket.socket | None = None, **what: object) -> dict[str, Any]:
-        """Ask, and wait for the answer.
-
-        Raises:
-            NodeFailed: the launcher is gone.
-        """
-        text = json.dumps(what).encode() + b"\n"
-        with self._guard:
-            try:
-                if channel is None:
-                    self._control.sendall(text)
-                else:
-                    socket.send_fds(self._control, [text], [channel.fileno()])
-                answer = self._control.recv(ANSWER_BYTES_MAX)
-            except OSError as error:
-                raise NodeFailed(f"the launcher is gone: {error}") from error
-        if not answer:
-            raise NodeFailed(f"the launcher ended with {self.process.wait()}")
-        found: dict[str, Any] = json.loads(answer)
-        return found
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether it runs, and is this process's own (not that of one that forked us)."""
-        return self._pid == os.getpid() and self.process.poll() is None
-
-    def close(self) -> None:
-        """End it, and every node that it still has."""
-        if self._pid != os.getpid():
-            return
-        self._control.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(END_TIMEOUT_S)
-        atexit.unregister(self.close)
-
-
-_launchers: dict[Path | None, LauncherHandle] = {}
-_launchers_guard = threading.Lock()
-
-
-def launcher(source: Path | None = None) -> LauncherHandle:
-    """The launcher of this process, of this release or of the one in a folder."""
-    with _launchers_guard:
-        if source not in _launchers or not _launchers[source].is_usable:
-            _launchers[source] = LauncherHandle(source)
-        return _launchers[source]
 
 
 class ProcessNode(Node):
@@ -144,6 +51,7 @@ class ProcessNode(Node):
         self._running: Path | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
+        self._launching: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
         self._booted: asyncio.Future[bool] | None = None
         self._ending: asyncio.Future[int | None] | None = None
@@ -174,11 +82,9 @@ class ProcessNode(Node):
         config.write_text(format_properties(properties), encoding="utf-8")
         loop = asyncio.get_running_loop()
         self._booted, self._ending = loop.create_future(), loop.create_future()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.pid = await asyncio.to_thread(self._launch, theirs, str(config))
-        self._reader, self._writer = await asyncio.open_connection(sock=ours)
-        self._listening = loop.create_task(self._listen(self._reader), name=f"hear {self.name}")
+        # Whoever is interrupted here leaves a process that is known: its end waits for its beginning.
+        self._launching = loop.create_task(self._begin(str(config)), name=f"launch {self.name}")
+        await asyncio.shield(self._launching)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_TIMEOUT_S):
                 if await self._booted:
@@ -186,6 +92,26 @@ class ProcessNode(Node):
                     return
         await self.kill()
         raise NodeFailed(f"{self.name} did not start: {self.failure}\n{self._tail()}")
+
+    async def _begin(self, config: str) -> None:
+        """Have the launcher fork it, and hear it from then on; it knows its faults from the first."""
+        self._writer = None
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                if self._is_told:
+                    ours.sendall(self._next_faults())
+                self.pid = await asyncio.to_thread(self._launch, theirs, config)
+            self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        except BaseException:
+            ours.close()
+            if self._ending is not None:
+                self._ending.set_result(None)
+            raise
+        listening = self._listen(self._reader)
+        self._listening = asyncio.get_running_loop().create_task(
+            listening, name=f"hear {self.name}"
+        )
 
     def _launch(self, channel: socket.socket, config: str) -> int:
         self._running = self.source
@@ -234,6 +160,8 @@ class ProcessNode(Node):
         )
 
     async def _end(self, number: signal.Signals, timeout_s: float) -> None:
+        if self._launching is not None:
+            await asyncio.wait([self._launching])
         if not self.is_alive or self._ending is None:
             return
         self._expects_end = True
@@ -296,15 +224,23 @@ class ProcessNode(Node):
             self._cut = cut
             await self._tell_faults()
 
-    async def _tell_faults(self) -> None:
-        if not self.is_alive or self._writer is None:
-            return
-        if self._number == 0 and not self._cut and self._slow_ms == 0:
-            return  # it was born whole
+    @property
+    def _is_told(self) -> bool:
+        """Whether there is anything to tell: a process is born whole."""
+        return self._number > 0 or bool(self._cut) or self._slow_ms != 0
+
+    def _next_faults(self) -> bytes:
+        """What a process has to obey from now on; its line has a number of its own."""
         self._number += 1
         faults = {"number": self._number, "cut": self._cut, "slow_ms": self._slow_ms}
+        return json.dumps(faults).encode() + b"\n"
+
+    async def _tell_faults(self) -> None:
+        if not self.is_alive or self._writer is None or not self._is_told:
+            return
+        line = self._next_faults()
         applied = self._applied[self._number] = asyncio.get_running_loop().create_future()
-        self._writer.write(json.dumps(faults).encode() + b"\n")
+        self._writer.write(line)
         if not self.is_stopped:
             with contextlib.suppress(asyncio.CancelledError):
                 async with asyncio.timeout(END_TIMEOUT_S):

@@ -10,8 +10,9 @@ from typing import Protocol
 
 from rmqha.broker.common.settings import FAST_PORT_DISTANCE
 from rmqha.testing.in_process import MODULES, InProcessNode
+from rmqha.testing.launcher_handle import PROGRAMS, launcher
 from rmqha.testing.nodes import Node
-from rmqha.testing.processes import PROGRAMS, ProcessNode, launcher
+from rmqha.testing.processes import ProcessNode
 from rmqha.testing.real.processes import allocate_ports, free_ports
 from rmqha.testing.settings import Place, Plan
 from rmqha.testing.sockets import Reserved

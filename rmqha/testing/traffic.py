@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from rmqha.testing.client import Acked, ClusterClient, missing
 from rmqha.testing.real.wire import Stored
@@ -25,6 +25,13 @@ def _body(given: object) -> bytes:
     return bytes(given)
 
 
+def raise_first(ends: Iterable[object]) -> None:
+    """Raise the first error among what ``gather`` returned."""
+    for error in ends:
+        if isinstance(error, BaseException):
+            raise error
+
+
 class AioMessages:
     """What a test sends and reads.
 
@@ -38,12 +45,20 @@ class AioMessages:
         self.topic = topic
         self._workloads: list[Workload] = []
 
-    async def end_workloads(self) -> None:
-        """End what still sends and reads; what broke one of them is raised when all have ended."""
-        ends = (one.stop(drain_s=0) for one in self._workloads)
-        for error in await asyncio.gather(*ends, return_exceptions=True):
-            if error is not None:
-                raise error
+    async def end_workloads(self, kept: Collection[Workload] = ()) -> None:
+        """End what still sends and reads; what broke one of them is raised when all have ended.
+
+        Args:
+            kept: goes on.
+        """
+        ending = [one for one in self._workloads if one not in kept]
+        self._workloads = [one for one in self._workloads if one in kept]
+        ends = (one.stop(drain_s=0) for one in ending)
+        raise_first(await asyncio.gather(*ends, return_exceptions=True))
+
+    def workloads(self) -> tuple[Workload, ...]:
+        """What was begun and not ended with the cluster, or with a test."""
+        return tuple(self._workloads)
 
     async def close_client(self) -> None:
         """End what still sends, and close the client's connections."""

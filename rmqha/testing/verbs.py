@@ -7,15 +7,17 @@ raised it: the test's own line is what its author wants to read.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from rmqha.remoting.topic_names import TOPIC_LENGTH_MAX
 from rmqha.testing.client import Acked
+from rmqha.testing.ledger import Ledger
 from rmqha.testing.loop_thread import LoopThread
 from rmqha.testing.real.wire import Stored
 from rmqha.testing.traffic import SETTLE_S, TIMEOUT_S, AioMessages, Body
-from rmqha.testing.workload import Ledger, Workload
+from rmqha.testing.workload import Workload
 
 __tracebackhide__ = True  # pytest leaves the frames of this file out of its reports
 T = TypeVar("T")
@@ -134,6 +136,19 @@ class MessageVerbs:
             pause_ms: between an acknowledgement and the next send.
         """
         return RunningWorkload(self._call(self.__core.workload(topic, pause_ms)), self._thread)
+
+    @contextmanager
+    def ending_workloads(self) -> Iterator[None]:
+        """At the end of the context, end the workloads that were begun in it and still go on.
+
+        Raises:
+            Exception: whatever broke one of them, once all have ended.
+        """
+        before = self.__core.workloads()
+        try:
+            yield
+        finally:
+            self._call(self.__core.end_workloads(before))
 
 
 class RunningWorkload:

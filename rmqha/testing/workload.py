@@ -8,131 +8,19 @@ yet not there when the consumer passes its place.
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections import deque
 from collections.abc import Sequence
 
 from rmqha.base.errors import RmqhaError
-from rmqha.testing.client import Acked, ClusterClient, NotYet
+from rmqha.testing.client import PULL_MESSAGES_MAX, Acked, ClusterClient, NotYet
+from rmqha.testing.ledger import Ledger as Ledger  # who starts a workload takes it from here
+from rmqha.testing.ledger import body_of, number_of
 
 CONSUMER = "workload consumer"
-PAYLOAD = b"x" * 200
 RETRY_S = 0.005
 ACKS_KEPT = 20_000
 """The newest acknowledged sends, for questions about times."""
-NUMBERS_AHEAD_MAX = 100_000
-"""Numbers that were read before one below them; more mean that reading has gone wrong."""
-
-
-def body_of(number: int) -> bytes:
-    """What the message of a number holds."""
-    return b"%d:" % number + PAYLOAD
-
-
-def number_of(body: bytes) -> int | None:
-    """Which message this is; None where that cannot be read."""
-    digits = body.partition(b":")[0]
-    return int(digits) if digits.isdigit() else None
-
-
-class Ledger:
-    """What was sent, acknowledged and read. Numbers begin with 0 and have no gaps.
-
-    Attributes:
-        acknowledged: messages that a master took.
-        consumed: different messages that were read.
-        duplicates: messages that were read again: sent twice, for the first answer never came.
-        refused: sends that were not acknowledged.
-        out_of_order: messages that were read, for the first time, after a later one of their queue.
-        lost: numbers of messages that are acknowledged and not where they should be.
-    """
-
-    def __init__(self) -> None:
-        self.acknowledged = self.consumed = self.duplicates = self.refused = 0
-        self.out_of_order = 0
-        self.lost: list[int] = []
-        self._seen_below = 0
-        self._seen: set[int] = set()
-        self._pending: list[dict[int, int]] = []
-        self._positions: list[int] = []
-        self._newest: list[int] = []
-
-    def __repr__(self) -> str:
-        return (
-            f"<{self.acknowledged} acknowledged, {self.consumed} read, {self.duplicates} twice,"
-            f" {self.refused} refused, {self.out_of_order} out of order, {len(self.lost)} lost>"
-        )
-
-    @property
-    def ends(self) -> tuple[int, ...]:
-        """How far each queue was read."""
-        return tuple(self._positions)
-
-    @property
-    def pending(self) -> int:
-        """Acknowledged and not read yet."""
-        return sum(map(len, self._pending))
-
-    def position(self, queue: int) -> int:
-        """How far a queue was read; one that is new begins at 0."""
-        while len(self._positions) <= queue:
-            self._pending.append({})
-            self._newest.append(-1)
-            self._positions.append(0)
-        return self._positions[queue]
-
-    def acked(self, number: int, queue: int, offset: int) -> None:
-        """A message is safe, the master says."""
-        self.acknowledged += 1
-        if self._was_seen(number):
-            return
-        if offset < self.position(queue):
-            self.lost.append(number)
-        else:
-            self._pending[queue][offset] = number
-
-    def read(self, number: int, queue: int, offset: int) -> None:
-        """A message was read.
-
-        Raises:
-            OverflowError: too many numbers are missing below it.
-        """
-        self.position(queue)
-        if self._was_seen(number):
-            self.duplicates += 1
-        else:
-            self.consumed += 1
-            self._see(number)
-            # The next message of a queue is sent when the one before it is acknowledged.
-            self.out_of_order += number < self._newest[queue]
-            self._newest[queue] = max(self._newest[queue], number)
-        if self._pending[queue].get(offset) == number:
-            del self._pending[queue][offset]
-
-    def passed(self, queue: int, position: int) -> None:
-        """The consumer has read a queue up to here: what was to be there and was not is lost."""
-        self._positions[queue] = max(self.position(queue), position)
-        pending = self._pending[queue]
-        for offset in [one for one in pending if one < position]:
-            number = pending.pop(offset)
-            if not self._was_seen(number):
-                self.lost.append(number)
-
-    def give_up(self) -> None:
-        """What is still pending will not come."""
-        for pending in self._pending:
-            self.lost += [number for number in pending.values() if not self._was_seen(number)]
-            pending.clear()
-
-    def _was_seen(self, number: int) -> bool:
-        return number < self._seen_below or number in self._seen
-
-    def _see(self, number: int) -> None:
-        if len(self._seen) >= NUMBERS_AHEAD_MAX:
-            raise OverflowError(f"message {self._seen_below} is missing, {number} is here")
-        self._seen.add(number)
-        while self._seen_below in self._seen:
-            self._seen.discard(self._seen_below)
-            self._seen_below += 1
 
 
 class Workload:
@@ -159,6 +47,7 @@ class Workload:
         self._sending: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
         self._is_ending = False
+        self._singly: dict[int, int] = {}
 
     def start(self) -> None:
         """Start the writers' tasks."""
@@ -194,9 +83,13 @@ class Workload:
         if self._sending is not None and drain_s > 0:
             # The message that is on its way: it may be stored already, and wants its answer.
             await asyncio.wait([self._sending], timeout=drain_s)
-        await _cancelled(self._sending)
-        self._sending = None
+        try:
+            await _cancelled(self._sending)
+        finally:
+            self._sending = None
+            await self._read_rest(drain_s)
 
+    async def _read_rest(self, drain_s: float) -> None:
         async def drained() -> bool:
             return self.ledger.pending == 0 or self._reading is None or self._reading.done()
 
@@ -253,30 +146,47 @@ class Workload:
                 await asyncio.sleep(self._read_s)
 
     async def _read_queue(self, address: str, queue: int) -> int:
+        """Read on in a queue; what cannot be taken apart is asked for again, message by message."""
         position = self.ledger.position(queue)
-        messages, following = await self._client.pull(address, self.topic, queue, position)
+        count = 1 if self._singly.get(queue) else PULL_MESSAGES_MAX
+        try:
+            messages, following = await self._client.pull(
+                address, self.topic, queue, position, count
+            )
+        except (ValueError, struct.error):
+            messages, following = [], position + count
+        if count > 1 and len(messages) < following - position:
+            self._singly[queue] = PULL_MESSAGES_MAX
+            return 1
+        if count == 1:
+            self._singly[queue] -= 1
+            self.ledger.damaged += not messages and following == position + 1
         if self._client.history is not None:
             wall_ms = self._client.clock.wall_ms()
             self._client.history.consumed(CONSUMER, messages, wall_ms)
         for message in messages:
-            number = int(message.body.partition(b":")[0])
-            self.ledger.read(number, queue, message.queue_offset)
+            number = number_of(message.body)
+            if number is None or message.body != body_of(number):
+                self.ledger.damaged += 1
+            else:
+                self.ledger.read(number, queue, message.queue_offset)
         if following > position:
             self.ledger.passed(queue, following)
-        return len(messages)
+        return max(len(messages), following - position)
 
 
 async def stop_all(loads: Sequence[Workload], drain_s: float) -> list[str]:
     """Stop several at the same time, so that all of them together wait for ``drain_s`` at most.
 
     Returns:
-        What broke any of them, with its topic.
+        What broke any of them, with its topic; whoever judges goes on, and has more to tell.
     """
     ends = await asyncio.gather(*(load.stop(drain_s) for load in loads), return_exceptions=True)
     broken = []
     for load, error in zip(loads, ends, strict=True):
-        if isinstance(error, RmqhaError | OverflowError):
-            broken.append(f"{load.topic}: the workload broke: {error}")
+        if isinstance(error, Exception):
+            words = isinstance(error, RmqhaError | OverflowError | AssertionError)
+            broken.append(f"{load.topic}: the workload broke: {error if words else repr(error)}")
         elif error is not None:
             raise error
     return broken

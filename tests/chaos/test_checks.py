@@ -16,16 +16,16 @@ from rmqha.chaos.aio.hosts import HostsUnavailable
 from rmqha.chaos.aio.nodes import Kinds
 from rmqha.chaos.aio.services import Services
 from rmqha.chaos.course import Course
-from rmqha.chaos.outcome import Cell
-from rmqha.chaos.report import to_json
+from rmqha.chaos.outcome import Cell, Round
+from rmqha.chaos.report import from_json, to_json
 from rmqha.cli import chaos
 from rmqha.cli.chaos import main
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.sim.service_swarm import SERVED
+from rmqha.testing.ledger import Ledger
 from rmqha.testing.real.maven import JavaUnavailable
-from rmqha.testing.workload import Ledger
 from rmqha.verify.services import DELAYED, Promise
 
 NO_MESSAGES = {
@@ -140,6 +140,30 @@ def test_folder_when_its_cell_is_kept_by_the_report_then_the_rest_is_played(
     folders = ["--folder", str(tmp_path), "--out", str(tmp_path)]
     done = CliRunner().invoke(main, [*asked, *folders])
     assert played == ["hang-both"], done.output
+
+
+def test_cell_when_it_ends_with_a_bug_then_it_is_not_good_and_the_rest_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A traceback was all that a night's matrix left, and what came behind the cell was not played."""
+    played: list[str] = []
+
+    async def play(name: str, *_: object) -> Cell:
+        played.append(name)
+        if name == "hang-both":
+            raise ZeroDivisionError("by 0")
+        return Cell(name, "py", "py", 1, acknowledged=1, rounds=[Round(0, "", 1, 0, 1, whole_ms=1)])
+
+    monkeypatch.setattr(chaos, "play", play)
+    monkeypatch.setattr(chaos, "_links", lambda *_, **__: None)
+    out = ["--out", str(tmp_path / "report")]
+    done = CliRunner().invoke(main, ["hang-both", "crash-both", *out])
+    assert played == ["hang-both", "crash-both"]
+    assert done.exit_code == 1
+    cells = from_json((tmp_path / "report" / "cells.json").read_bytes())
+    assert [one.is_good for one in cells] == [False, True]
+    assert cells[0].broken == ["the cell was not played to its end: ZeroDivisionError('by 0')"]
+    assert 'raise ZeroDivisionError("by 0")' in done.output
 
 
 def test_resume_when_there_is_nothing_to_go_on_with_then_it_says_so(tmp_path: Path) -> None:

@@ -66,9 +66,9 @@ class Broker:
         places = enumerate(bodies, at)
         return [Acked(topic, b, 0, place, "", "here", attempt, 0, 0) for place, b in places]
 
-    async def pull(self, _: str, topic: str, queue: int, offset: int) -> Any:
+    async def pull(self, _: str, topic: str, queue: int, offset: int, count: int) -> Any:
         """All that there is."""
-        bodies = self._stored[offset:]
+        bodies = self._stored[offset : offset + count]
         found = [SimpleNamespace(body=b, queue_offset=o) for o, b in enumerate(bodies, offset)]
         return found, offset + len(found)
 

@@ -8,8 +8,8 @@ import pytest
 
 from rmqha.base.errors import RmqhaError
 from rmqha.chaos.aio.reread import PAUSE_MS, REFUSED_MAX, TRIES, read_again
+from rmqha.testing.ledger import body_of, number_of
 from rmqha.testing.real.wire import MESSAGE_MAGIC_V1, Stored, parse_messages
-from rmqha.testing.workload import body_of, number_of
 
 ENDS = (6, 0, 2, 0)
 

@@ -275,6 +275,79 @@ def test_a_session_has_one_cluster_and_every_test_finds_it_whole(
     result.stdout.fnmatch_lines(["*rmq cluster 0*", "seed *", "  <broker-0 *"])
 
 
+def test_clusters_when_one_of_them_does_not_close_then_the_others_of_its_test_do(
+    pytester: pytest.Pytester,
+) -> None:
+    """Their threads, ports and processes stayed until the run was over."""
+    pytester.makepyfile(
+        """
+        made = []
+
+        def test_of_three(rmq_cluster_factory):
+            made.extend(rmq_cluster_factory(start=False) for _ in range(3))
+            close = made[1]._core.close
+
+            async def fails():
+                await close()
+                raise RuntimeError("the second one does not end well")
+
+            made[1]._core.close = fails
+
+        def test_they_are_closed():
+            assert [one._is_closed for one in made] == [True] * 3
+        """
+    )
+    result = run(pytester)
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*RuntimeError: the second one does not end well*"])
+
+
+def test_a_workload_that_a_failing_test_left_ends_with_that_test(
+    pytester: pytest.Pytester,
+) -> None:
+    """It sent and read on in the tests behind it; and what a fixture of the session has begun goes on."""
+    pytester.makepyfile(
+        """
+        import pytest
+        from rmqha.testing.cluster import RmqCluster
+
+        @pytest.fixture(scope="session")
+        def rmq_session_cluster(tmp_path_factory):
+            with RmqCluster(tmp_path_factory.mktemp("c"), controllers=1, replicas=1) as cluster:
+                yield cluster
+
+        @pytest.fixture(scope="session")
+        def always(rmq_session_cluster):
+            return rmq_session_cluster.workload("Always")
+
+        left = []
+
+        def test_that_fails(always, rmq_shared_cluster, rmq_topic):
+            left.append(rmq_shared_cluster.workload(rmq_topic))
+            left[0].wait_for_acks(3)
+            assert left is None
+
+        def test_behind_it(always, rmq_shared_cluster):
+            assert not left[0]._workload.is_sending
+            assert left[0]._workload._reading is None
+            always.wait_for_acks(3)
+
+        def test_that_does_not_look(rmq_shared_cluster):
+            broken = rmq_shared_cluster.workload("no/topic")
+            while not broken._workload._sending.done():
+                pass
+
+        def test_behind_that(rmq_shared_cluster):
+            pass
+        """
+    )
+    result = run(pytester)
+    result.assert_outcomes(passed=3, failed=1, errors=1)
+    result.stdout.fnmatch_lines(
+        ["*ERROR at teardown of test_that_does_not_look*", "*RefusedForGood: topic 'no/topic'*"]
+    )
+
+
 @pytest.mark.parametrize("way", ["option", "environment"])
 def test_a_session_uses_the_cluster_that_it_is_told_of_and_leaves_it_whole(
     pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rmqha.testing import processes
+from rmqha.testing import launcher_handle, processes
 from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.nodes import NodeFailed
 from rmqha.testing.processes import ProcessNode, launcher
@@ -139,28 +141,62 @@ def test_a_node_that_cannot_start_says_why(tmp_path: Path) -> None:
         cluster.close()
 
 
-def test_nodes_end_with_whoever_started_them(tmp_path: Path) -> None:
-    """A test run that is killed must not leave seven processes behind."""
-    import subprocess
-    import sys
-
+@pytest.mark.parametrize("forks", [False, True])
+def test_nodes_end_with_whoever_started_them(tmp_path: Path, *, forks: bool) -> None:
+    """A test run that is killed must not leave seven processes behind, nor one whose fork lives on."""
     program = (
-        "import sys, time\nfrom pathlib import Path\n"
+        "import os, sys, time, warnings\nfrom pathlib import Path\n"
         "from rmqha.testing.cluster import RmqCluster\n"
+        "warnings.simplefilter('ignore')\n"
         "c = RmqCluster(Path(sys.argv[1]), controllers=1, replicas=1, processes=True).start()\n"
-        "print(*(n.pid for n in c.nodes), flush=True)\ntime.sleep(60)\n"
+        "fork = os.fork() if sys.argv[2] == 'True' else 1\n"
+        "if fork: print(fork, *(n.pid for n in c.nodes), flush=True)\n"
+        "time.sleep(60)\nos._exit(0)\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE
+        [sys.executable, "-c", program, str(tmp_path), str(forks)], stdout=subprocess.PIPE
     ) as run:
         assert run.stdout is not None
-        pids = [int(word) for word in run.stdout.readline().split()]
+        fork, *pids = (int(word) for word in run.stdout.readline().split())
         assert len(pids) == 3
         run.kill()
-    deadline = time.monotonic() + 10
-    while any(psutil.pid_exists(pid) for pid in pids):
-        assert time.monotonic() < deadline, "nodes outlived the process that started them"
-        time.sleep(0.02)
+    try:
+        gone = lambda: not any(psutil.pid_exists(pid) for pid in pids)  # noqa: E731
+        wait_until(gone, 10.0, "nodes to end with the process that started them")
+        assert not forks or psutil.pid_exists(fork)
+    finally:
+        if forks:
+            os.kill(fork, signal.SIGKILL)
+
+
+def test_launcher_when_another_process_has_its_socket_too_then_it_ends_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its end was the end of that socket, which anybody could keep open."""
+    monkeypatch.setattr(launcher_handle, "END_TIMEOUT_S", 5.0)
+    handle = launcher_handle.LauncherHandle()
+    with handle._control.dup():
+        handle.close()
+        assert handle.process.poll() == 0
+
+
+def test_a_node_that_is_cut_off_is_so_from_the_first_moment_of_its_next_life(
+    cluster: RmqCluster,
+) -> None:
+    """It was told when it had booted, and had got from its master by then what it lacked."""
+    master = cluster.wait_for_master()
+    slave = next(one for one in cluster.brokers if one is not master)
+    cluster.kill(slave)
+    cluster.wait_in_sync(2)
+    cluster.produce([b"secret" * 9])
+    cluster.isolate(slave)
+    begins = slave.log.stat().st_size
+    cluster.restart(slave)
+    told = slave.log.read_bytes()[begins:]
+    assert b"store_opened" in told
+    assert b"role_taken_up" not in told
+    log = b"".join(one.read_bytes() for one in (slave.store / "commitlog").glob("[0-9]*"))
+    assert b"secret" not in log
 
 
 def test_the_launcher_sends_no_signal_to_strangers() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.testing.processes import node_environment
+from rmqha.testing.launcher_handle import node_environment
 from rmqha.testing.real.processes import allocate_ports, free_ports
 
 ROOT = Path(__file__).resolve().parents[2]

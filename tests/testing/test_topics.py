@@ -10,12 +10,12 @@ from rmqha.remoting.codes import RequestCode
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.testing.client import ClusterClient, RefusedForGood
+from rmqha.testing.ledger import Ledger
 from rmqha.testing.plugin import Factory
 from rmqha.testing.real.processes import wait_until
 from rmqha.testing.sends import send_fields
 from rmqha.testing.settings import Plan
 from rmqha.testing.topics import Queues, queues_made, routed_queues
-from rmqha.testing.workload import Ledger
 from tests.testing.asking import ask, make_topic, topic_at
 
 

@@ -81,6 +81,7 @@ class Judge:
             cell.refused += ledger.refused
             cell.duplicates += ledger.duplicates
             cell.consumed += ledger.consumed
+            cell.damaged += ledger.damaged
             cell.lost += [f"{load.topic} {number}" for number in ledger.lost]
             cell.broken += load.broken()
         if is_whole:
@@ -104,7 +105,8 @@ class Judge:
             found = await read_again(
                 self._outsider, self._clock, master or "", load.topic, load.ledger.ends
             )
-            self._cell.damaged += found.damaged
+            # What the consumer was given damaged is so in the end as well, or was mended meanwhile.
+            self._cell.damaged += max(0, found.damaged - load.ledger.damaged)
             if found.deleted:
                 self._cell.broken.append(
                     f"{load.topic}: the broker deleted its {found.deleted} oldest messages, which"

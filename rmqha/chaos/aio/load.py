@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from rmqha.chaos.copies import Copies
 from rmqha.testing.client import Acked, ClusterClient
-from rmqha.testing.workload import Ledger, Workload
+from rmqha.testing.ledger import Ledger
+from rmqha.testing.workload import Workload
 
 TOLD = 3
 """Numbers of messages that have too many copies."""

@@ -13,8 +13,8 @@ from msgspec import Struct, field
 from rmqha.base.errors import RmqhaError
 from rmqha.runtime.ports import Clock
 from rmqha.testing.client import PULL_MESSAGES_MAX, ClusterClient
+from rmqha.testing.ledger import body_of, number_of
 from rmqha.testing.real.wire import Stored
-from rmqha.testing.workload import body_of, number_of
 
 TRIES = 20
 PAUSE_MS = 250.0

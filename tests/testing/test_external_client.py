@@ -1,0 +1,93 @@
+"""The client of somebody else's cluster, with name servers and a master that say what a test wants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from rmqha.base.errors import ConnectFailed, RmqhaError
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.runtime.aio.clock import SystemClock
+from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.testing.client import NotYet, RefusedForGood
+from rmqha.testing.external import ExternalClient
+from rmqha.testing.topics import Queues
+
+ROUTE = (
+    b'{"brokerDatas":[],"filterServerTable":{},"queueDatas":[{"brokerName":"broker-a","perm":6,'
+    b'"readQueueNums":6,"topicSysFlag":0,"writeQueueNums":6}]}'
+)
+Said = Mapping[tuple[str, int], RemotingCommand]
+
+
+class Client(ExternalClient):
+    """Is answered what is scripted; whoever has no answer is not there."""
+
+    def __init__(self, said: Said) -> None:
+        super().__init__(["n0", "n1"], "broker-a", "g", TcpNetwork(), SystemClock())
+        self._broker_name = "broker-a"
+        self._said = said
+        self.asked: list[tuple[str, int]] = []
+
+    async def ask(self, address: str, code: int, *_: Any) -> RemotingCommand:
+        """Note it."""
+        self.asked.append((address, code))
+        if (address, code) not in self._said:
+            raise ConnectFailed(f"{address} is not there")
+        return self._said[address, code]
+
+    async def master(self) -> str | None:
+        """Always the same."""
+        return "m"
+
+
+def said(address: str, code: int, answer: int, body: bytes = b"") -> Said:
+    """One answer."""
+    return {(address, code): RemotingCommand(answer, remark="so it is", body=body)}
+
+
+ASK = RequestCode.GET_ROUTEINFO_BY_TOPIC
+MAKE = RequestCode.UPDATE_AND_CREATE_TOPIC
+
+
+async def test_topic_when_the_first_name_server_is_dead_then_the_second_one_is_asked() -> None:
+    """Nothing could be sent or read while it was down, though clients went on."""
+    client = Client(said("n1", ASK, ResponseCode.SUCCESS, ROUTE))
+    assert await client.find_topic("m", "Six") == Queues(6, 6)
+    client = Client(said("n1", ASK, ResponseCode.TOPIC_NOT_EXIST))
+    assert await client.find_topic("m", "None") is None
+
+
+async def test_topic_when_no_name_server_answers_then_the_last_reason_is_told() -> None:
+    client = Client({})
+    with pytest.raises(RmqhaError, match="n1 is not there"):
+        await client.find_topic("m", "Six")
+    assert client.asked == [("n0", ASK), ("n1", ASK)]
+
+
+async def test_topic_when_no_master_makes_it_then_there_is_nothing_to_delete() -> None:
+    """The run's end asked for its deletion, which is refused as well, and was an error."""
+    client = Client(said("m", MAKE, ResponseCode.INVALID_PARAMETER))
+    with pytest.raises(RefusedForGood):
+        await client.make_topic("m", "not a topic!", Queues(4, 4))
+    client.asked.clear()
+    await client.delete_what_it_made()
+    assert client.asked == []
+
+
+async def test_topic_when_it_was_made_once_then_a_later_refusal_leaves_it_to_be_deleted() -> None:
+    """It is there; and one that was asked for and not answered may be."""
+    made = said("m", MAKE, ResponseCode.SUCCESS)
+    client = Client(made)
+    await client.make_topic("m", "Named", Queues(4, 4))
+    client._said = said("m", MAKE, ResponseCode.INVALID_PARAMETER)
+    with pytest.raises(RefusedForGood):
+        await client.make_topic("m", "Named", Queues(4, 4))
+    client._said = {}
+    with pytest.raises(ConnectFailed):
+        await client.make_topic("m", "Unheard", Queues(4, 4))
+    with pytest.raises(NotYet, match=r"topic Named .*topic Unheard "):
+        await client.delete_what_it_made()
