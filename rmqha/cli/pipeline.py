@@ -104,9 +104,11 @@ def export_command(
     for topic in done.missing:
         lacking = "the stores have no message and no queue of it, and the lake neither"
         print(f"pipeline: topic {topic}: {lacking}", file=sys.stderr)
+    for line in export.refusals(done):
+        print(f"pipeline: {line}", file=sys.stderr)
     if wanted and len(done.missing) == len(wanted):
         sys.exit(EXIT_USAGE)
-    if strict and done.damaged:
+    if done.refused or (strict and done.damaged):
         sys.exit(EXIT_FOUND)
 
 

@@ -29,6 +29,8 @@ from tests.pipeline.test_reading import FILE_BYTES, flip
 
 NAME = SetName("main", "broker-a")
 LARGE = 1 << 27
+LONG = "%RETRY%" + "g" * 245
+"""A legal group's retry topic."""
 NOT_COMPRESSED = {
     "replica", "brokerId", "epoch", "queueId", "storeHost", "flag", "sysFlag", "reconsumeTimes",
     "bodyCrc", "crcOk", "cluster", "brokerName",
@@ -317,6 +319,27 @@ def test_groups_when_large_then_written_as_they_come(tmp_path: Path) -> None:
     assert max(file.num_row_groups for file in files) > 1
     for file, one in zip(files, told, strict=True):
         assert file.metadata.num_rows == one["messages"]
+
+
+async def test_topic_when_no_folder_can_have_its_name_then_counted_and_the_others_written(
+    tmp_path: Path,
+) -> None:
+    """One group with a long name had made the export of a store impossible."""
+    made = messages(60)
+    made[::7] = [one._replace(topic=LONG) for one in made[::7]]
+    records = await written(tmp_path / "store", made)
+    others = Counter((one.topic, one.body) for one in records if one.topic != LONG)
+    told = written_by(work_on(tmp_path / "store", tmp_path / "out"), 4096).to_pylist()
+    files = [one for one in told if one["path"] is not None]
+    assert sum(one["messages"] for one in files) == sum(others.values())
+    found = Counter[tuple[object, ...]]()
+    for one in files:
+        rows = pq.ParquetFile(tmp_path / "out" / one["path"]).read(["body"])
+        found.update((one["topic"], bytes(body)) for body in rows.column("body").to_pylist())
+    assert found == others
+    (refused,) = (one for one in told if one["path"] is None)
+    expected = dict.fromkeys(cells.MANIFEST.names) | {"topic": LONG, "messages": len(made[::7])}
+    assert refused == expected
 
 
 async def test_damage_when_it_begins_at_the_end_that_was_seen_then_it_is_not_told(

@@ -19,6 +19,7 @@ from rmqha.pipeline.lake.rows import without_replaced
 from rmqha.pipeline.spark.paths import literal
 from rmqha.store.record import Record
 from tests.pipeline.stores import TOPICS, identify, messages, written
+from tests.pipeline.test_cells import LONG
 from tests.pipeline.test_reading import FILE_BYTES, flip
 
 if TYPE_CHECKING:
@@ -282,6 +283,29 @@ async def test_store_when_it_does_not_say_whose_it_is_then_asked(tmp_path: Path)
     assert not out.exists()
 
 
+async def test_times_when_python_has_no_dates_for_them_then_exported_every_night(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """One producer that gave its time in another unit made every export but the first one fail."""
+    odd = (1_700_000_000_000_000, 2**63 - 1, -(2**63), -(10**14))
+    records = []
+    for number, name in enumerate("ab"):
+        made = messages(40, seed=number)
+        made[:4] = [one._replace(born_timestamp=ms) for one, ms in zip(made, odd, strict=False)]
+        records += await written(tmp_path / name, made)
+        identify(tmp_path / name, f"broker-{name}")
+    out = tmp_path / "lake"
+    for replaced in (0, 40):
+        told = run(out, tmp_path / "a", tmp_path / "b")
+        assert told.count(f"40 rows written, {replaced} replaced, 0 kept") == 2
+    drop_files(tmp_path / "b", 1)
+    run(out, tmp_path / "b")
+    assert places(spark, out) == of(records)
+    born = "count_if(unix_millis(bornTimestamp) = {0}) AS n".format
+    for ms in (odd[0], 9_223_372_036_854_775, -9_223_372_036_854_775, odd[3]):
+        assert spark.read.parquet(str(out)).selectExpr(born(ms)).first() == (2,)
+
+
 async def test_set_when_another_log_has_its_name_then_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -406,6 +430,54 @@ async def test_body_when_it_was_rotten_at_first_then_a_whole_one_takes_its_place
     assert "0 damaged" in run(out, tmp_path / "store", "--strict")
     assert bad() == []
     assert spark.read.parquet(str(out / "_corrupt")).count() == 0
+
+
+async def test_log_when_all_that_was_read_is_rotten_then_the_lake_keeps_what_it_had(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The second night ended with an IndexError. Another log is refused as ever."""
+    lakes = [tmp_path / name for name in ("first", "later")]
+    stores = []
+    for number, name in enumerate("ab"):
+        records = await written(tmp_path / name, messages(1, seed=number))
+        stores.append(identify(tmp_path / name, "broker-a"))
+        assert records[0].body
+        if name == "a":
+            run(lakes[1], stores[0])
+        rot(tmp_path / name, records[0])
+    for _ in range(2):
+        assert "1 damaged" in run(lakes[0], stores[0])
+        assert spark.read.parquet(str(lakes[0])).collect()[0].crcOk is False
+        assert "0 rows written, 0 replaced, 1 kept" in run(lakes[1], stores[0])
+        assert spark.read.parquet(str(lakes[1])).collect()[0].crcOk is True
+    done = CliRunner().invoke(main, ["export", str(stores[1]), "-o", str(lakes[1])])
+    assert (done.exit_code, "another log as broker set" in done.stderr) == (2, True)
+    assert spark.read.parquet(str(lakes[1])).collect()[0].crcOk is True
+
+
+async def test_topic_when_its_folders_name_would_be_too_long_then_said_and_the_others_exported(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The retry topic of one group kept the whole store out of the lake; it was an OSError."""
+    made = messages(40)
+    made[5] = made[5]._replace(topic=LONG)
+    records = await written(tmp_path / "store", made)
+    store, out = identify(tmp_path / "store", "broker-a"), tmp_path / "lake"
+    line = (
+        f"topic {LONG}: a folder of its name would be longer than 255 bytes, so 1 messages of"
+        " broker set broker-a of main are not in the lake"
+    )
+    for replaced in (0, 39):
+        done = CliRunner().invoke(main, ["export", str(store), "-o", str(out)])
+        assert done.exit_code == 1, done.output
+        assert f"pipeline: {line}" in done.stderr.splitlines()
+        assert f"39 rows written, {replaced} replaced, 0 kept" in done.output
+    assert f"{line}." in (out / export.REPORT).read_text()
+    assert places(spark, out) == of(one for one in records if one.topic != LONG)
+    alone = CliRunner().invoke(main, ["export", str(store), "-o", str(out), "-t", LONG])
+    assert (alone.exit_code, line in alone.stderr) == (1, True)
+    assert "no message and no queue" not in alone.stderr
+    assert "pipeline: " not in run(out, store, "-t", ",".join(TOPICS))
 
 
 def test_place_when_another_record_stands_there_now_then_the_old_one_is_not_kept(

@@ -19,6 +19,7 @@ from rmqha.pipeline.lake.layout import (
     Place,
     SetName,
     file_name,
+    has_folder,
     is_earlier,
     own_place,
     reach,
@@ -88,6 +89,31 @@ def test_topics_when_they_become_folders_then_come_back() -> None:
     for topic in ("a/b", "a=b:c", "{x}[y]^", "q\"#'*?\\", "\x01\x7f", "caf\u00e9 1"):
         assert "/" not in topic_folder(topic)
         assert topic_of(topic_folder(topic)) == topic
+
+
+@pytest.mark.parametrize(
+    ("topic", "fits"),
+    [
+        ("", True),
+        ("a" * 249, True),
+        ("a" * 250, False),
+        ("%RETRY%" + "g" * 238, True),
+        ("%RETRY%" + "g" * 239, False),
+        ("é" * 124 + "a", True),
+        ("é" * 125, False),
+    ],
+)
+def test_topic_when_its_folders_name_is_long_then_bytes_count(
+    tmp_path: Path, topic: str, fits: bool
+) -> None:
+    """As the file system counts them."""
+    assert has_folder(topic) == fits
+    try:
+        (tmp_path / topic_folder(topic)).mkdir()
+    except OSError:
+        assert not fits
+    else:
+        assert fits
 
 
 def test_cells_when_a_lake_is_older_than_their_size_then_as_it_was(tmp_path: Path) -> None:

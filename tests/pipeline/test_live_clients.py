@@ -50,6 +50,23 @@ def test_tasks_when_they_follow_each_other_then_one_client(in_a_task: list[Maste
     assert in_a_task == []
 
 
+def test_task_when_it_takes_a_kept_client_then_masters_are_asked_for_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Minutes may lie between two tasks: the old master would be asked, and its silence waited for."""
+    forgotten: list[MasterClient] = []
+
+    def noted(client: MasterClient) -> None:
+        forgotten.append(client)
+
+    monkeypatch.setattr(MasterClient, "forget_masters", noted)
+    first = use()
+    assert forgotten == []
+    with borrowed(WAY) as client:
+        assert client is first
+        assert forgotten == [first]
+
+
 def test_task_when_it_fails_then_its_client_goes(in_a_task: list[MasterClient]) -> None:
     """Whoever wants no more rows has not failed."""
 

@@ -113,7 +113,7 @@ def test_first_offset_when_a_segment_counts_from_elsewhere_then_logical() -> Non
 
 
 class Scripted:
-    """A cluster with one logical queue, which answers as it is told.
+    """A cluster with one logical queue, which answers as it is told; time passes while one waits.
 
     Attributes:
         history: its segments.
@@ -129,6 +129,7 @@ class Scripted:
         self.edge = Edge(0, 10_000)
         self.ends: dict[int, int] = {}
         self.caches: dict[str, EpochEntryCache] = {}
+        self.waited_ms = 0
 
     @property
     def clock(self) -> Scripted:
@@ -136,8 +137,12 @@ class Scripted:
         return self
 
     def now_ms(self) -> int:
-        """Time stands still."""
-        return 0
+        """As far as it was waited."""
+        return self.waited_ms
+
+    def sleep(self, delay_ms: float) -> None:
+        """Wait."""
+        self.waited_ms += int(delay_ms)
 
     def forget_masters(self) -> None:
         """There is one."""
@@ -206,9 +211,11 @@ def test_messages_when_deleted_in_a_segment_then_lost() -> None:
     assert list(reader.read(QueueRange(QUEUE, 25, 60))) == []
 
 
-def planner(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Planner:
+def planner(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch, said: list[str] | None = None
+) -> Planner:
     """A planner of the one queue."""
-    made = Planner(cluster, OPTIONS, pytest.fail)
+    made = Planner(cluster, OPTIONS, pytest.fail if said is None else said.append)
     monkeypatch.setattr(made, "queues", lambda **_: [QUEUE])
     return made
 
@@ -219,7 +226,8 @@ def test_place_when_a_batch_ends_then_in_the_log_of_its_segment(
     """Epochs are those of the broker set that has the last message."""
     cluster = Scripted()
     cluster.caches = {"a": epochs((1, 0), end=500), "b": epochs((7, 0), end=900)}
-    made, edges = planner(cluster, monkeypatch), {QUEUE: Edge(0, 10_003)}
+    said: list[str] = []
+    made, edges = planner(cluster, monkeypatch, said), {QUEUE: Edge(0, 10_003)}
     cluster.ends = {19: 400, 10_002: 800}
     old = made.placed({QUEUE: 20}, {QUEUE: 10}, {}, edges)
     assert old == Progress({QUEUE: 20}, {"a": LogPlace(1, 0, 400)})
@@ -228,7 +236,10 @@ def test_place_when_a_batch_ends_then_in_the_log_of_its_segment(
     # In a gap there is no message, and none is waited for; where messages come one is.
     assert made.placed({QUEUE: 30}, {QUEUE: 20}, {}, edges).queues == {QUEUE: 30}
     assert made.placed({QUEUE: 10_000}, {QUEUE: 20}, {}, edges).queues == {QUEUE: 10_000}
-    assert made.placed({QUEUE: 10_002}, {QUEUE: 10_001}, {}, edges).queues == {QUEUE: 10_001}
+    assert (cluster.waited_ms, said) == (0, [])
+    assert made.placed({QUEUE: 10_002}, {QUEUE: 10_001}, {}, edges).queues == {QUEUE: 10_002}
+    assert cluster.waited_ms >= OPTIONS.failover_timeout_ms
+    assert len(said) == 1
 
 
 def test_log_when_cut_then_only_the_segment_that_is_read_counts(

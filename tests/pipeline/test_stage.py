@@ -21,6 +21,7 @@ from rmqha.pipeline.lake.stage import staged
 from tests.pipeline.conftest import SMALL
 from tests.pipeline.stores import TOPICS, identify, messages, written
 from tests.pipeline.synthetic import SyntheticStore
+from tests.pipeline.test_cells import LONG
 from tests.pipeline.test_export import of, places
 from tests.pipeline.test_reading import FILE_BYTES, flip
 
@@ -115,10 +116,12 @@ async def test_lake_when_only_spark_can_write_to_it_then_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where workers cannot open the lake's file system: rows, files, sums and damage are equal."""
-    records = await written(tmp_path / "store", messages(90))
-    hurt = next(r for r in records[30:] if r.physical_offset % FILE_BYTES)
+    made = messages(90)
+    made[7:40:8] = [one._replace(topic=LONG) for one in made[7:40:8]]
+    records = await written(tmp_path / "store", made)
+    hurt = next(r for r in records[50:] if r.physical_offset % FILE_BYTES)
     flip(tmp_path / "store", hurt.physical_offset + 5)
-    records.remove(hurt)
+    records = [one for one in records if one is not hurt and one.topic != LONG]
     store = str(identify(tmp_path / "store", "broker-a"))
     by_workers = export.run(spark, [store], str(tmp_path / "ours"), cell_bytes=FILE_BYTES)
     hadoop = HadoopFiles(spark._jvm, spark._jsc.hadoopConfiguration(), f"file:{tmp_path}/spark[1]")
@@ -127,6 +130,7 @@ async def test_lake_when_only_spark_can_write_to_it_then_the_same(
         by_spark = export.run(spark, [store], "", cell_bytes=FILE_BYTES)
         assert by_spark.sets[0].days == by_workers.sets[0].days
         assert (by_spark.damaged, by_spark.sets[0].replaced) == (1, replaced)
+        assert by_spark.refused == by_workers.refused == [(by_spark.sets[0].name, LONG, 5)]
     for name in ("ours", "spark[1]"):
         assert places(spark, tmp_path / name) == of(records)
     names = [
@@ -136,6 +140,7 @@ async def test_lake_when_only_spark_can_write_to_it_then_the_same(
     assert names[0] == names[1]
     chosen = export.run(spark, [store], "", topics=TOPICS[:1], cell_bytes=FILE_BYTES)
     assert chosen.rows == sum(one.topic == TOPICS[0] for one in records)
+    assert chosen.refused == []
 
 
 async def test_log_when_it_expires_while_only_spark_can_write_then_nothing_is_published(

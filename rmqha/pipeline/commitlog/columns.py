@@ -63,6 +63,8 @@ _TAIL = np.dtype(
     [("reconsumeTimes", ">i4"), ("preparedTransactionOffset", ">i8"), ("bodySize", ">i4")]
 )
 _MOMENT = np.dtype([("ms", ">i8")])
+TIME_MS_MAX = (2**63 - 1) // 1000
+"""Further from 1970 no column of microseconds has a time, forth or back."""
 _VIEW = np.dtype([("size", "<i4"), ("bytes", "u1", 4), ("buffer", "<i4"), ("at", "<i4")])
 _VIEW_INLINE = 12
 """Arrow's layout of a view: so few bytes stand in it, of more the first four and where all are."""
@@ -236,12 +238,12 @@ class Columns:
         return texts(self._slices(at, size))
 
     def born_times(self) -> pa.Array:
-        """The column ``bornTimestamp`` in milliseconds."""
-        return pa.array(self.number("bornTimestamp") * 1000).cast(MILLISECONDS)
+        """The column ``bornTimestamp``, as ``times`` makes it."""
+        return times(self.number("bornTimestamp"))
 
     def store_times(self) -> pa.Array:
-        """The column ``storeTimestamp`` in milliseconds."""
-        return pa.array(self.store_timestamps() * 1000).cast(MILLISECONDS)
+        """The column ``storeTimestamp``, as ``times`` makes it."""
+        return times(self.store_timestamps())
 
     def born_hosts(self) -> pa.Array:
         """``host:port``, IPv6 hosts in brackets."""
@@ -282,6 +284,15 @@ _MAKERS: dict[str, Callable[[Columns], pa.Array]] = {
     "crcOk": Columns.checks,
     "body": Columns.bodies,
 }
+
+
+def times(ms: Ints) -> pa.Array:
+    """Milliseconds since 1970 as timestamps; what is too far away for one is the last, or the first.
+
+    So filters, sorting and the option ``storeTimestamp`` find it on its side of all other times, and
+    rows that agree in it are still found to agree, which nulls are not.
+    """
+    return pa.array(np.clip(ms, -TIME_MS_MAX, TIME_MS_MAX) * 1000).cast(MILLISECONDS)
 
 
 def texts(raw: pa.Array) -> pa.Array:

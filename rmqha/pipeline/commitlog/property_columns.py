@@ -38,7 +38,7 @@ class PropertyColumns:
         offsets = self._map.offsets.to_numpy()
         rows = np.searchsorted(offsets, hits, side="right") - 1
         picks = np.full(self._rows, -1, np.int64)
-        picks[rows[::-1]] = hits[::-1]  # the first of several counts
+        picks[rows] = hits
         indices = pa.array(np.maximum(picks, 0), mask=picks < 0)
         return self._map.items.take(indices)
 

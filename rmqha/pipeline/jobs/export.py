@@ -26,7 +26,14 @@ from rmqha.pipeline.commitlog.up_to import UpTo
 from rmqha.pipeline.jobs import charts
 from rmqha.pipeline.jobs.report_page import REPORT, chart, page, sentence, table
 from rmqha.pipeline.lake.files import cell_bytes_of, open_lake
-from rmqha.pipeline.lake.layout import CELL_BYTES, SetName, refuse_replicas, set_name, topic_of
+from rmqha.pipeline.lake.layout import (
+    CELL_BYTES,
+    NAME_BYTES_MAX,
+    SetName,
+    refuse_replicas,
+    set_name,
+    topic_of,
+)
 from rmqha.pipeline.lake.rows import damage, lake
 from rmqha.pipeline.lake.write import DAMAGE, Exporter, SetExported
 
@@ -35,8 +42,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "DAMAGE", "REPORT", "Exported", "SetExported", "checked", "chosen", "damage", "lake", "report",
-    "run",
+    "DAMAGE", "REPORT", "Exported", "SetExported", "checked", "chosen", "damage", "lake", "refusals",
+    "report", "run",
 ]  # fmt: skip
 
 
@@ -49,6 +56,11 @@ class Exported(Struct, frozen=True):
 
     sets: tuple[SetExported, ...]
     missing: tuple[str, ...] = ()
+
+    @property
+    def refused(self) -> list[tuple[SetName, str, int]]:
+        """Messages that are not in the lake because their topics' names are too long: set, topic, how many."""
+        return [(one.name, *topic) for one in self.sets for topic in one.refused]
 
     @property
     def rows(self) -> int:
@@ -128,6 +140,7 @@ def run(
             exporter = Exporter(spark, files, replica, name, cell_bytes=cells, up_to=limit)
             done.append(exporter.run(store, topics, bodies=bodies))
     known = {topic_of(one.folder) for one in files.topics(topics)} if topics else set()
+    known |= {topic for one in done for topic, _ in one.refused}
     roots = [replica.root for replica, _ in opened]
     missing = [one for one in sorted(set(topics) - known) if not _has_queue(roots, one)]
     return Exported(tuple(done), tuple(missing))
@@ -147,12 +160,22 @@ def _chart(done: Exported) -> list[str]:
     return [chart("Written", charts.stacked(days, sizes, "MB of log"))] if days else []
 
 
+def refusals(done: Exported) -> list[str]:
+    """What people are told of each topic that could not be exported."""
+    return [
+        f"topic {topic}: a folder of its name would be longer than {NAME_BYTES_MAX} bytes, so"
+        f" {count} messages of broker set {name} are not in the lake"
+        for name, topic, count in done.refused
+    ]
+
+
 def report(stores: Sequence[str], done: Exported) -> str:
     """A page for people."""
     return page(
         "export",
         sentence(f"{', '.join(stores)}: {done.rows} messages, {done.damaged} damaged ranges."),
         *(sentence(f"{one}, {one.damaged} damaged ranges.") for one in done.sets),
+        *(sentence(f"{line}.") for line in refusals(done)),
         *_chart(done),
         table(
             "Topics",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -35,7 +36,7 @@ from rmqha.pipeline.commitlog.batches import (
 from rmqha.pipeline.commitlog.columns import SCHEMA, Slices
 from rmqha.pipeline.commitlog.splits import PART_BYTES, Part, plan_range
 from rmqha.pipeline.commitlog.store_folder import StoreFolder, log_pages
-from rmqha.pipeline.lake.layout import SetName, Span, topic_folder
+from rmqha.pipeline.lake.layout import SetName, Span, has_folder, topic_folder
 from rmqha.pipeline.lake.parquet_out import ParquetOut
 
 HELD_BYTES = 32 << 20
@@ -70,7 +71,8 @@ MANIFEST = pa.schema(
         ("_corrupt", pa.string()),
     ]
 )
-"""What a task tells: a row each file with its messages, and a row each damaged range or body."""
+"""What a task tells: a row each file with its messages, a row each damaged range or body, and a row
+without a path each topic that no folder can be named after, with its messages."""
 
 
 class CellWork(Struct, frozen=True):
@@ -224,16 +226,23 @@ class CellFiles:
         self._cell = cell
         self._attempt = attempt
         self._open: dict[Key, ParquetOut] = {}
+        self._refused = Counter[str]()
         self._few = SetAside(os.path.join(work.folder, f"_few-{attempt}"))
 
     def add(self, held: Held) -> None:
-        """Append rows to the files of their topics and days, those of small groups later."""
+        """Append rows to the files of their topics and days, those of small groups later.
+
+        Topics without a folder are only counted: the others shall be in the lake.
+        """
         rows, groups, order = in_groups(held.rows())
         rows = self._as_filed(rows)
         sizes = _numbers(rows, "size")
         bodies = held.bodies()
         few = []
         for one in groups:
+            if not has_folder(one.topic):
+                self._refused[one.topic] += one.stop - one.start
+                continue
             part = rows.slice(one.start, one.stop - one.start)
             is_small = sizes[one.start : one.stop].sum() < GROUP_BYTES_MIN
             if self._work.bodies:
@@ -277,6 +286,8 @@ class CellFiles:
                 "path": os.path.relpath(one.path, self._work.folder),
                 "messages": one.messages, "bytes": one.log_bytes,
             }  # fmt: skip
+        for topic, count in self._refused.items():
+            yield {"topic": topic, "messages": count}
 
 
 def _with_views(rows: pa.Table) -> pa.Table:

@@ -18,6 +18,8 @@ from rmqha.base.errors import ConfigInvalid
 from rmqha.pipeline.commitlog.elsewhere import has_scheme
 from rmqha.pipeline.lake.layout import (
     EARLIER_CELL_BYTES,
+    NAME_BYTES_MAX,
+    TOPIC,
     Found,
     LakeBusy,
     place_of,
@@ -34,7 +36,7 @@ WORK = "_exports"
 LAYOUT = "_layout"
 """What holds for a lake for good, as names of empty files."""
 _CELLS = "cells-"
-_TOPIC = "topic="
+_LIKE_DISKS = ("file", "hdfs", "viewfs", "webhdfs", "swebhdfs")
 
 
 class LakeFiles(Protocol):
@@ -43,10 +45,12 @@ class LakeFiles(Protocol):
     Attributes:
         root: the lake, as Spark is to be told.
         for_workers: the lake, as any process on a worker can write to it; None when only Spark can.
+        name_bytes_max: of a folder's name; None where only whole paths have a limit.
     """
 
     root: str
     for_workers: str | None
+    name_bytes_max: int | None
 
     def topics(self, topics: Collection[str]) -> list[Found]:
         """Files of these topics, of all when it is empty, in the order of their paths."""
@@ -140,12 +144,13 @@ class LocalFiles:
         self._root = Path(root).absolute()
         self.root = str(self._root)
         self.for_workers: str | None = self.root
+        self.name_bytes_max: int | None = NAME_BYTES_MAX
         self._changed: set[Path] = set()
         self._root.mkdir(parents=True, exist_ok=True)
 
     def topics(self, topics: Collection[str]) -> list[Found]:
         """See the method of ``LakeFiles``."""
-        names = sorted(one for one in os.listdir(self._root) if one.startswith(_TOPIC))
+        names = sorted(one for one in os.listdir(self._root) if one.startswith(TOPIC))
         return [
             found
             for name in names
@@ -233,6 +238,8 @@ class HadoopFiles:
         self._jvm = jvm
         self._path = jvm.org.apache.hadoop.fs.Path
         self._system = self._path(root).getFileSystem(conf)
+        is_like_disks = self._system.getUri().getScheme() in _LIKE_DISKS
+        self.name_bytes_max = NAME_BYTES_MAX if is_like_disks else None
         self._context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(
             self._system.getUri(), conf
         )
@@ -251,7 +258,7 @@ class HadoopFiles:
         return [
             found
             for name in sorted(names)
-            if name.startswith(_TOPIC) and (not topics or topic_of(name) in topics)
+            if name.startswith(TOPIC) and (not topics or topic_of(name) in topics)
             for found in self.below(name)
         ]
 

@@ -28,11 +28,14 @@ EARLIER_CELL_BYTES = 128 << 20
 PREFIX, SUFFIX = "log-", ".parquet"
 EARLIER = "part-"
 NAME_BYTES_MAX = 255
+"""Of a file or folder, on disks as in HDFS."""
 FIRST_RECORD_MAX = 1 << 20
 _FILE = re.compile(re.escape(PREFIX) + r"([^@]+@[^@]*)-(\d{20})" + re.escape(SUFFIX))
 
-_ESCAPED = re.compile(r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
-"""Spark's ExternalCatalogUtils.escapePathName."""
+ESCAPED = r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]"""
+"""Spark's ExternalCatalogUtils.escapePathName; Java reads the pattern as Python does."""
+_ESCAPED = re.compile(ESCAPED)
+TOPIC = "topic="
 NO_NAME = "__HIVE_DEFAULT_PARTITION__"
 
 Span = tuple[int, int]
@@ -137,12 +140,20 @@ def is_earlier(found: Found) -> bool:
 
 def topic_of(folder: str) -> str:
     """The topic of ``topic=T`` or ``topic=T/day=D``, as Spark writes it."""
-    return unquote(folder.split("/")[0].removeprefix("topic="))
+    return unquote(folder.split("/")[0].removeprefix(TOPIC))
 
 
 def topic_folder(topic: str) -> str:
     """The folder of a topic, as Spark names it."""
-    return f"topic={_ESCAPED.sub(_escape, topic) or NO_NAME}"
+    return f"{TOPIC}{_ESCAPED.sub(_escape, topic) or NO_NAME}"
+
+
+def has_folder(topic: str) -> bool:
+    """Whether a topic's folder has a name that file systems take.
+
+    A shorter one would be another topic's: the folder's name is all that tells readers of a topic.
+    """
+    return len(topic_folder(topic).encode()) <= NAME_BYTES_MAX
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmqha.pipeline.lake.layout import SetName, Span
+from rmqha.pipeline.lake.layout import ESCAPED, TOPIC, SetName, Span
 from rmqha.pipeline.spark.paths import literal
 from rmqha.pipeline.spark.times import utc_day
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 IDENTITY = (
     "queueId", "queueOffset", "physicalOffset", "size", "storeTimestamp", "storeHost",
     "bornTimestamp", "bodyCrc",
 )  # fmt: skip
 """Two rows that agree in these are one record: no two logs have it at one place at one time."""
+_TIMES = frozenset({"storeTimestamp", "bornTimestamp"})
 COMPARED = 100
 """So many of a set's oldest rows are looked at to see whether it is the same log."""
 FOLDERS = ("topic", "day", "cell")
@@ -53,6 +54,20 @@ def of_set(rows: DataFrame, name: SetName) -> DataFrame:
 
     cluster = f.lit(name.cluster or None).cast("string")
     return rows.withColumn("cluster", cluster).withColumn("brokerName", f.lit(name.broker))
+
+
+def is_long(name_bytes_max: int | None) -> Column:
+    """Whether no folder can be named after a row's topic, as ``has_folder`` says it of one.
+
+    Args:
+        name_bytes_max: None where names have no limit.
+    """
+    from pyspark.sql import functions as f
+
+    if name_bytes_max is None:
+        return f.lit(False)
+    escaped = f.regexp_replace("topic", ESCAPED, "%00")
+    return f.octet_length(escaped) > name_bytes_max - len(TOPIC)
 
 
 def in_cells(rows: DataFrame, cell_bytes: int) -> DataFrame:
@@ -114,10 +129,12 @@ def count(spark: SparkSession, paths: Sequence[str]) -> int:
     return keys(spark, paths).count() if paths else 0
 
 
-def outside(spark: SparkSession, rows: DataFrame, spans: Iterable[Span]) -> DataFrame:
-    """Rows that begin in none of some spans of the log, of which there is at least one."""
+def outside(spark: SparkSession, rows: DataFrame, spans: Sequence[Span]) -> DataFrame:
+    """Rows that begin in none of some spans of the log."""
     from pyspark.sql import functions as f
 
+    if not spans:
+        return rows
     listed = ", ".join(f"({start}L, {stop}L)" for start, stop in spans)
     edges = spark.sql(f"SELECT * FROM VALUES {listed} AS edges(start, stop)")
     is_in = (f.col("physicalOffset") >= f.col("start")) & (f.col("physicalOffset") < f.col("stop"))
@@ -127,15 +144,23 @@ def outside(spark: SparkSession, rows: DataFrame, spans: Iterable[Span]) -> Data
 def first_keys(spark: SparkSession, paths: Sequence[str], low: int) -> list[tuple[Any, ...]]:
     """Some rows' ``IDENTITY`` of files, those with the lowest places from ``low`` on."""
     rows = keys(spark, paths).where(f"physicalOffset >= {low}")
-    found = rows.orderBy("physicalOffset").limit(COMPARED).select(*IDENTITY).collect()
-    return [tuple(row) for row in found]
+    return _collected(rows.orderBy("physicalOffset").limit(COMPARED))
 
 
 def has_any(spark: SparkSession, paths: Sequence[str], known: Sequence[tuple[Any, ...]]) -> bool:
     """Whether files have one of some rows, which are told by their ``IDENTITY``."""
     offsets = sorted({row[IDENTITY.index("physicalOffset")] for row in known})
     rows = keys(spark, paths).where(f"physicalOffset IN ({', '.join(map(str, offsets))})")
-    return not {tuple(row) for row in rows.select(*IDENTITY).collect()}.isdisjoint(known)
+    return not set(_collected(rows)).isdisjoint(known)
+
+
+def _collected(rows: DataFrame) -> list[tuple[Any, ...]]:
+    """The ``IDENTITY`` of rows with times as numbers: Python has no dates behind the year 9999, and
+    producers may say that a message was born then."""
+    from pyspark.sql import functions as f
+
+    columns = [f.unix_micros(one).alias(one) if one in _TIMES else f.col(one) for one in IDENTITY]
+    return [tuple(row) for row in rows.select(*columns).collect()]
 
 
 def without(rows: DataFrame, others: DataFrame) -> DataFrame:

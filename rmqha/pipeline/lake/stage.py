@@ -29,7 +29,7 @@ from rmqha.pipeline.spark.progress import row_count
 from rmqha.pipeline.spark.worker import RowCount, freeze_modules
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession
     from pyspark.sql.types import StructType
 
 DAMAGED = "replica string, physicalOffset bigint, size int, _corrupt string"
@@ -47,6 +47,7 @@ class Staged(Struct, frozen=True):
         messages, log_bytes: of each file.
         days: topic and day of each file.
         damage: ranges of the log without records, and records with rotten bodies.
+        refused: messages of topics that no folder can be named after; they are not written.
     """
 
     files: dict[Place, str]
@@ -54,6 +55,7 @@ class Staged(Struct, frozen=True):
     log_bytes: dict[Place, int]
     days: dict[Place, Day]
     damage: list[Damage]
+    refused: Counter[str]
 
     @property
     def has_rotten(self) -> bool:
@@ -88,8 +90,11 @@ def stage(spark: SparkSession, work: CellWork, folder: str) -> Staged:
 
 def staged(rows: Iterable[Row], folder: str) -> Staged:
     """What tasks have told, of paths below a folder of the lake."""
-    found = Staged({}, {}, {}, {}, [])
+    found = Staged({}, {}, {}, {}, [], Counter())
     for row in rows:
+        if row.path is None and row.topic is not None:
+            found.refused[row.topic] += row.messages
+            continue
         if row.path is None:
             found.damage.append((row.replica, row.physicalOffset, row.size, row["_corrupt"]))
             continue
@@ -136,28 +141,44 @@ def stage_by_spark(
     if not work.cells:
         return staged([], folder)
     chosen = {"physicalOffset": f"-{work.end - 1}", "upTo": str(work.end)}
-    hurt = lake_rows.damage(_log(spark, chosen).schema(DAMAGED).load(store))
-    damage = [tuple(row) for row in hurt.where(f"physicalOffset < {work.end}").collect()]
+    done = staged([], folder)
+    long = lake_rows.is_long(files.name_bytes_max)
+    hurt = _log(spark, chosen).schema(f"{DAMAGED}, topic string").load(store)
+    for row in _untaken(hurt.where(f"physicalOffset < {work.end}"), long):
+        if row.topic is None:
+            done.damage.append((row.replica, row.physicalOffset, row.size, row["_corrupt"]))
+        elif work.topics is None or row.topic in work.topics:
+            done.refused[row.topic] = row["count"]
     if work.topics is not None:
         chosen["topic"] = ",".join(sorted(work.topics))
     log = _log(spark, {**chosen, "includeBody": str(work.bodies).lower()}).load(store)
-    rows = lake_rows.of_set(lake_rows.whole(log), work.name)
+    rows = lake_rows.of_set(lake_rows.whole(log).where(~long), work.name)
     # Several tasks read of one cell: each would write a file of it.
     rows = lake_rows.in_cells(rows, work.cell_bytes).repartition(len(work.cells), "cell")
     found = write_by_spark(rows, files, folder)
     _refuse_expired(work)
     paths = [f"{files.root}/{one}" for one in found.values()]
     told = lake_rows.cell_sums(spark, f"{files.root}/{folder}", paths) if paths else []
-    done = staged([], folder)
     for topic, day, cell, messages, size in told:
         at = Place(f"{topic_folder(topic)}/day={day}", cell)
         done.files[at], done.days[at] = found[at], (topic, day)
         done.messages[at], done.log_bytes[at] = messages, size
-    done.damage.extend(damage)
     if paths:
         hurt = lake_rows.rotten(spark, paths).select("replica", "physicalOffset", "size")
         done.damage.extend((*row, ROTTEN) for row in hurt.collect())
     return done
+
+
+def _untaken(log: DataFrame, long: Column) -> list[Row]:
+    """Damaged ranges one by one, without a topic, and the messages of topics that are too long by
+    topic, counted: all of it by going through the log once."""
+    from pyspark.sql import functions as f
+
+    is_hurt = f.col("_corrupt").isNotNull()
+    names = [one.split()[0] for one in DAMAGED.split(", ")]
+    places = [f.when(is_hurt, f.col(one)).alias(one) for one in names]
+    rows = log.where(is_hurt | long).select(*places, "topic")
+    return rows.groupBy(*names, "topic").count().collect()
 
 
 def _refuse_expired(work: CellWork) -> None:

@@ -19,7 +19,7 @@ from rmqha.pipeline.commitlog.compare import log_end
 from rmqha.pipeline.commitlog.store_folder import StoreFolder
 from rmqha.pipeline.commitlog.up_to import ALL, UpTo
 from rmqha.pipeline.lake import rows as lake_rows
-from rmqha.pipeline.lake.cells import CellWork
+from rmqha.pipeline.lake.cells import ROTTEN, CellWork
 from rmqha.pipeline.lake.files import WORK, LakeFiles
 from rmqha.pipeline.lake.layout import (
     Found,
@@ -64,6 +64,8 @@ class SetExported(Struct, frozen=True):
         replaced: rows that the lake had of the ranges that were read.
         kept: rows of the set that the lake had and still has, of the topics that were asked for.
         damaged: damaged ranges of the log, and messages with rotten bodies.
+        refused: topics that no folder can be named after, with their messages, which are not in the
+            lake; ascending.
     """
 
     name: SetName
@@ -71,6 +73,7 @@ class SetExported(Struct, frozen=True):
     replaced: int
     kept: int
     damaged: int
+    refused: tuple[tuple[str, int], ...] = ()
 
     @property
     def written(self) -> int:
@@ -158,15 +161,13 @@ class Exporter:
         """
         try:
             new = self._stage(store, topics, bodies=bodies)
-            gaps = [(one[1], one[1] + one[2]) for one in new.damage]
-            spans = spans_read(self._replica.files, self._end, gaps)
+            spans = self._spans(new.damage)
             listed = self._list(topics)
             before = listed.own
-            touched = {
-                at: one for at, one in before.items()
-                if at in new.files or self._reach(at, spans).any
-            }  # fmt: skip
-            self._refuse_another_log(touched, new.files, spans)
+            touched = self._touched(before, new, spans)
+            # Where nothing counts as read, messages with rotten bodies have to tell whose they are.
+            seen = spans or self._spans([one for one in new.damage if one[3] != ROTTEN])
+            self._refuse_another_log(self._touched(before, new, seen), new.files, seen)
             self._refuse_another_name(listed, new.files)
             merged = self._merge(touched, listed.earlier, new, spans)
             replaced = self._count(touched) - merged.carried
@@ -176,7 +177,8 @@ class Exporter:
             self._publish_damage(new.damage)
         finally:
             self._files.clear(self._work)
-        return SetExported(self._name, merged.days, replaced, kept, len(new.damage))
+        refused = tuple(sorted(new.refused.items()))
+        return SetExported(self._name, merged.days, replaced, kept, len(new.damage), refused)
 
     # -- what there is -----------------------------------------------------------------------------
 
@@ -191,6 +193,17 @@ class Exporter:
             elif place is not None:
                 listed.others[place[1]][place[0]] = self._path(one.path)
         return listed
+
+    def _spans(self, hurt: Sequence[Damage]) -> list[Span]:
+        """What of the log was read, without some of its damage."""
+        gaps = [(at, at + size) for _, at, size, _ in hurt]
+        return spans_read(self._replica.files, self._end, gaps)
+
+    def _touched(
+        self, own: dict[Place, Found], new: Staged, spans: Sequence[Span]
+    ) -> dict[Place, Found]:
+        """The set's files of which something was read, or is to be replaced."""
+        return {at: one for at, one in own.items() if at in new.files or self._reach(at, spans).any}
 
     def _reach(self, at: Place, spans: Sequence[Span]) -> Reach:
         return reach(spans, at.start, at.start + self._cell_bytes)
@@ -309,7 +322,7 @@ class Exporter:
 
     def _rotten(self, new: Staged) -> DataFrame | None:
         """Rows that were read with bodies that nobody sent; None for none."""
-        if not new.has_rotten:
+        if not (new.has_rotten and new.files):
             return None
         return lake_rows.rotten(self._spark, [self._path(one) for one in new.files.values()])
 

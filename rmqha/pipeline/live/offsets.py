@@ -48,23 +48,28 @@ class Progress(Struct, frozen=True):
         logs: by broker set; only of those that have epochs.
         absent: what was the next offset of queues that are gone: a broker set that comes back goes
             on there, and is not read once more from its beginning.
+        begun: where the batch that ends here began in queues that were new to it, for when it is run
+            again: the queue itself may begin further on by then.
     """
 
     queues: Mapping[QueueKey, int]
     logs: Mapping[str, LogPlace]
     absent: Mapping[QueueKey, int] = {}
+    begun: Mapping[QueueKey, int] = {}
 
     def encode(self) -> dict[str, Any]:
         """The form in the checkpoint; the same progress is always the same text.
 
-        It names absent queues only where there are some: older releases know nothing of them.
+        It names absent and new queues only where there are some: older releases know nothing of
+        them.
         """
         logs = {
             name: {"epoch": one.epoch, "epochStart": one.epoch_start, "offset": one.offset}
             for name, one in sorted(self.logs.items())
         }
         found = {"version": VERSION, "queues": _nested(self.queues), "logs": logs}
-        return found | ({"absent": _nested(self.absent)} if self.absent else {})
+        more = {"absent": self.absent, "begun": self.begun}
+        return found | {name: _nested(offsets) for name, offsets in more.items() if offsets}
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> Progress:
@@ -76,14 +81,15 @@ class Progress(Struct, frozen=True):
         if found.get("version") != VERSION:
             raise ConfigInvalid(f"the checkpoint's offsets are not of version {VERSION}: {found}")
         try:
-            queues, absent = _flat(found["queues"]), _flat(found.get("absent", {}))
+            queues = _flat(found["queues"])
+            absent, begun = (_flat(found.get(name, {})) for name in ("absent", "begun"))
             logs = {
                 name: LogPlace(int(one["epoch"]), int(one["epochStart"]), int(one["offset"]))
                 for name, one in found["logs"].items()
             }
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigInvalid(f"the checkpoint's offsets cannot be read: {found}") from error
-        return cls(queues, logs, absent)
+        return cls(queues, logs, absent, begun)
 
 
 def _nested(offsets: Mapping[QueueKey, int]) -> dict[str, dict[str, dict[str, int]]]:

@@ -26,10 +26,10 @@ from rmqha.pipeline.live.offsets import (
     holder_of,
     is_newest,
     losses,
-    place_of,
     told,
 )
 from rmqha.pipeline.live.options import ReadOptions
+from rmqha.pipeline.live.placing import placed
 from rmqha.remoting.topic_names import (
     DLQ_PREFIX,
     PERM_READ,
@@ -159,6 +159,8 @@ class Planner:
     def bounded(self, bound: Bound, edges: Edges, others: At) -> dict[QueueKey, int]:
         """The offset of each queue that a bound means.
 
+        Those of times may lie behind the edges: a queue that is written has got messages since.
+
         Args:
             others: of queues that an ``EACH`` does not name.
 
@@ -166,7 +168,7 @@ class Planner:
             ConfigInvalid: it names a queue that the subscription does not have.
         """
         if bound.at is At.TIME:
-            return self._cluster.offsets_at(dict.fromkeys(edges, bound.time_ms))
+            return self._at_times(dict.fromkeys(edges, bound.time_ms), edges)
         unknown = sorted(set(bound.each) - set(edges))
         if unknown:
             raise ConfigInvalid(f"offsets are given of {unknown[0]}, which is not subscribed to")
@@ -178,7 +180,12 @@ class Planner:
             offset = each.get(queue, default)
             by_name = {OFFSET_EARLIEST: edge.low, OFFSET_LATEST: edge.high}
             found[queue] = by_name.get(offset, offset)
-        return found | (self._cluster.offsets_at(bound.each) if bound.at is At.EACH_TIME else {})
+        return found | (self._at_times(bound.each, edges) if bound.at is At.EACH_TIME else {})
+
+    def _at_times(self, times_ms: Mapping[QueueKey, int], edges: Edges) -> dict[QueueKey, int]:
+        """The first messages since some times; Java says 0 of a queue that has lost all of its own."""
+        found = self._cluster.offsets_at(times_ms)
+        return {queue: max(offset, edges[queue].low) for queue, offset in found.items()}
 
     def begun(self, bound: Bound, edges: Edges) -> dict[QueueKey, int]:
         """Where reading begins; raises as ``bounded`` and ``checked``, and:
@@ -197,7 +204,18 @@ class Planner:
                     f"{empty[0]} has no message since then"
                     " (startingOffsetsByTimestampStrategy=latest begins at its end)"
                 )
-        return self.checked(found, edges, "startingOffsets")
+        return self._reached(bound, found, edges, "startingOffsets")
+
+    def ended(self, bound: Bound, edges: Edges) -> dict[QueueKey, int]:
+        """Where a batch ends; raises as ``bounded`` and ``checked``."""
+        found = self.bounded(bound, edges, At.LATEST)
+        return self._reached(bound, found, edges, "endingOffsets")
+
+    def _reached(
+        self, bound: Bound, found: dict[QueueKey, int], edges: Edges, what: str
+    ) -> dict[QueueKey, int]:
+        """``checked`` of offsets that users wrote; others the queues themselves have told."""
+        return self.checked(found, edges, what) if bound.at is At.EACH else found
 
     def checked(
         self, wanted: Mapping[QueueKey, int], edges: Edges, what: str
@@ -221,24 +239,30 @@ class Planner:
 
     # -- where a stream was, and is ----------------------------------------------------------------
 
-    def resumed(self, start: Progress) -> Resumed:
+    def resumed(self, start: Progress, end: Progress | None = None) -> Resumed:
         """Where a stream goes on from, and the edges of all its queues.
 
         New queues begin at their beginning, those that were absent where they were. A new master
         that does not have all at once is given ``failoverTimeoutMs``; a newer epoch that begins
         below what was read is certain.
 
+        Args:
+            end: of the batch, when that was planned before: its queues must be there, and those that
+                were new to it begin where they began then.
+
         Raises:
             DataLost: something was lost, and that is to be an error.
         """
         deadline_ms = self._cluster.clock.now_ms() + self._options.failover_timeout_ms
-        known = {**start.absent, **start.queues}
+        known = {**({} if end is None else end.begun), **start.absent, **start.queues}
+        ends = {} if end is None else end.queues
+        needed = {one: at for one, at in known.items() if one in start.queues or one in ends}
         while True:
-            edges = self.known_and(start.queues)
+            edges = self.known_and(needed)
             begin = {queue: known.get(queue, edge.low) for queue, edge in edges.items()}
             segments = self._cluster.segments(begin)
             cuts = self._cuts(start.logs, begin, known, segments)
-            wanted = {one: at for one, at in known.items() if one in edges or one in start.queues}
+            wanted = {one: at for one, at in known.items() if one in edges or one in needed}
             found = losses(wanted, edges)
             if _are_settled(found, cuts, segments):
                 break
@@ -330,36 +354,16 @@ class Planner:
     ) -> Progress:
         """The progress that ends at these offsets.
 
-        A queue whose last message cannot be had just now stays where it was: it comes later. In
-        an older segment of a logical queue there may be no message at an offset.
+        A last message that cannot be had just now is waited for, ``failoverTimeoutMs`` at most.
 
         Args:
             begin: where it was; empty for a stream that begins.
             logs: the places in logs that are known.
         """
-        segments = self._cluster.segments(ends)
-        holders = {queue: holder_of(queue, offset, segments) for queue, offset in ends.items()}
-        asked = {
-            queue: offset - 1
-            for queue, offset in ends.items()
-            if offset != begin.get(queue) and max(edges[queue].low, holders[queue].first) < offset
-        }
-        queues = dict(ends)
-        furthest: dict[str, int] = {}
-        for queue, place in self._cluster.record_ends(asked).items():
-            if place is not None:
-                name = holders[queue].broker_name
-                furthest[name] = max(furthest.get(name, 0), place[1])
-            elif is_newest(segments.get(queue, ()), ends[queue]):
-                queues[queue] = begin.get(queue, ends[queue])
-        placed = dict(logs)
-        for name, offset in furthest.items():
-            known = logs.get(name)
-            epochs = self._cluster.epochs(name)
-            found = None if epochs is None else place_of(epochs, offset)
-            if found is not None and (known is None or known.offset < offset):
-                placed[name] = found
-        return Progress(queues, placed)
+        return placed(
+            self._cluster, ends, begin, logs, edges,
+            timeout_ms=self._options.failover_timeout_ms, warn=self._warn,
+        )  # fmt: skip
 
 
 def _are_settled(found: list[Loss], cuts: Mapping[str, Cut], segments: Histories) -> bool:

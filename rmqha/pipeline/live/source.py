@@ -138,8 +138,7 @@ class LiveReader(DataSourceReader):
             planner = Planner(cluster, options, LOG.warning)
             edges = planner.known_and({})
             start = planner.begun(options.starting or Bound(At.EARLIEST), edges)
-            end = planner.bounded(options.ending or Bound(At.LATEST), edges, At.LATEST)
-            end = planner.checked(end, edges, "endingOffsets")
+            end = planner.ended(options.ending or Bound(At.LATEST), edges)
         return parts(ranges(start, end), options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -82,7 +82,8 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             DataLost: what ``start`` tells was lost, and that is to be an error.
             Unreachable: nobody answers.
         """
-        planner, before = self._planner, Progress.decode(start)
+        # Where the batch before began matters to no other one.
+        planner, before = self._planner, replace(Progress.decode(start), begun={})
         resumed = self._resume(planner, start)
         begin = resumed.progress.queues
         self._latest = {queue: edge.high for queue, edge in resumed.edges.items()}
@@ -97,7 +98,9 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = limited(begin, latest, most)
         self._behind = {queue: latest[queue] - ends[queue] for queue in latest}
         found = planner.placed(ends, begin, resumed.progress.logs, resumed.edges)
-        found = replace(found, absent=resumed.progress.absent)
+        known = before.queues.keys() | before.absent.keys()
+        begun = {queue: offset for queue, offset in begin.items() if queue not in known}
+        found = replace(found, absent=resumed.progress.absent, begun=begun)
         is_unchanged = found.queues == before.queues and resumed.progress == before
         return start if is_unchanged else found.encode()
 
@@ -116,8 +119,10 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _capped(self, queue: QueueKey, high: int) -> int:
         return high if self._target is None else min(high, self._target.get(queue, 0))
 
-    def _resume(self, planner: Planner, start: dict[str, Any]) -> Resumed:
-        resumed = planner.resumed(Progress.decode(start))
+    def _resume(
+        self, planner: Planner, start: dict[str, Any], end: Progress | None = None
+    ) -> Resumed:
+        resumed = planner.resumed(Progress.decode(start), end)
         self._resumed = (start, resumed)
         return resumed
 
@@ -143,10 +148,10 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             DataLost, Unreachable: as ``latestOffset``.
         """
         known, resumed = self._resumed or (None, None)
+        decoded = Progress.decode(end)
         if resumed is None or known != start:
-            resumed = self._resume(self._planner, start)
-        ends = Progress.decode(end).queues
-        return parts(ranges(resumed.progress.queues, ends), self._options)
+            resumed = self._resume(self._planner, start, decoded)
+        return parts(ranges(resumed.progress.queues, decoded.queues), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """One range's messages as Arrow batches; raises as ``RangeReader``."""
