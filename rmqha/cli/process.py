@@ -13,9 +13,11 @@ import os
 import re
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any, Self, TypeVar
 
 import click
@@ -46,6 +48,8 @@ CONNECTIONS_FEW = 4_096
 DESCRIPTORS_FOR_FILES = 48
 """Kept for the files of a controller or name server, and for connections that it makes itself."""
 
+AGAIN_S = 1.0
+"""Two Ctrl-C nearer to each other count as one."""
 EXIT_FAILED, EXIT_CONFIG, EXIT_STORE, EXIT_PORT = 1, 2, 3, 4
 STORE_ERRORS = (StoreCorrupted, StoreMismatch, StoreInUse, DiskFailed)
 """Why a process ends with ``EXIT_STORE``."""
@@ -128,7 +132,8 @@ def prepare_machine(kind: str, values: Mapping[str, str], log: Logger) -> None:
 
 
 class Ending:
-    """How the process comes to its end: by a signal, or by a failure. The first one counts.
+    """How the process comes to its end: by a signal, or by a failure. The first one counts; only a
+    second Ctrl-C, a second later or more, ends it at once, as ``kill -9`` does.
 
     A supervisor (systemd) hears when it is up, that it lives, and when it begins to end.
 
@@ -138,8 +143,8 @@ class Ending:
     def __init__(self, log: Logger) -> None:
         loop = asyncio.get_running_loop()
         self._code: asyncio.Future[int] = loop.create_future()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.end, 0)
+        loop.add_signal_handler(signal.SIGTERM, self.end, 0)
+        loop.add_signal_handler(signal.SIGINT, self._interrupted)
         self._supervisor = Supervisor.of(os.environ, log)
         loop.set_exception_handler(lambda _, context: callback_failed(log, context, self.end))
 
@@ -147,6 +152,20 @@ class Ending:
         """End with this exit code."""
         if not self._code.done():
             self._code.set_result(code)
+
+    def _interrupted(self) -> None:
+        """End in order; who sits before a process that does not come to its end can end it at once."""
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+        begun_s = time.monotonic()
+
+        def again(number: int, frame: FrameType | None) -> None:
+            # A terminal and a wrapper may both pass on the same Ctrl-C.
+            if time.monotonic() - begun_s >= AGAIN_S:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                os.kill(os.getpid(), signal.SIGINT)
+
+        signal.signal(signal.SIGINT, again)
+        self.end(0)
 
     async def wait(self) -> int:
         """The exit code, once there is a reason to end; call it when the process is up."""

@@ -8,12 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmqha.cli.process import AGAIN_S
 from rmqha.cli.reload import Part, Reloader
 from rmqha.cli.scripts import COMMANDS
 from rmqha.runtime.logs import Logger
@@ -181,3 +183,46 @@ async def test_environment_when_the_file_is_read_again_then_it_still_counts_more
     monkeypatch.setenv("limit", "5")
     await hang_up()
     assert limits.taken == [{"limit": "5"}]
+
+
+HANGS = """
+import asyncio, os
+from rmqha.cli.process import Ending
+from rmqha.runtime.aio.loop import run
+from rmqha.runtime.logs import Logger
+
+async def main():
+    ending = Ending(Logger())
+    print("up", flush=True)
+    print(await ending.wait(), flush=True)
+    if os.environ["BLOCKED"]:
+        import time
+        time.sleep(60)
+    await asyncio.sleep(60)
+
+run(main())
+"""
+"""A server whose ordered end does not come."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blocked", ["", "yes"], ids=["waits", "blocked"])
+def test_server_when_its_end_hangs_then_another_ctrl_c_ends_it(blocked: str) -> None:
+    """Also where its loop is blocked. One that comes twice, by the terminal and by who passes it on,
+    is one."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HANGS], stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        env={**os.environ, "BLOCKED": blocked},
+    ) as server:  # fmt: skip
+        assert server.stdout is not None
+        assert server.stdout.readline() == "up\n"
+        begun = time.monotonic()
+        server.send_signal(signal.SIGINT)
+        assert server.stdout.readline() == "0\n"
+        while server.poll() is None and time.monotonic() - begun < START_S:
+            server.send_signal(signal.SIGINT)
+            time.sleep(0.02)
+        taken_s = time.monotonic() - begun
+        server.kill()
+    assert server.returncode == -signal.SIGINT
+    assert taken_s >= AGAIN_S
