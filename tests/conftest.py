@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """One process notes what passed, also for its workers."""
+    # In the background of a script Ctrl-C is ignored, by children too; tests send it to both.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     path = config.getoption("--note-passed")
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Passed(Path(path)))
