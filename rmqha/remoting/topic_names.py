@@ -28,10 +28,14 @@ NOT_FOR_PRODUCERS = frozenset(
     {
         "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
-        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
     }
 )  # fmt: skip
 """The broker writes these itself."""
+
+OF_NEWER_BROKERS = frozenset(
+    {"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"}
+)
+"""Those of 5.5 write these themselves. They are told to nobody (305), as by those of 5.3.3."""
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_"
@@ -52,7 +56,9 @@ _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 def is_system_topic(topic: str) -> bool:
     """Whether a topic is the broker's own."""
-    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+    return (
+        topic in SYSTEM_TOPICS or topic in OF_NEWER_BROKERS or topic.startswith(SYSTEM_PREFIX)
+    )  # fmt: skip
 
 
 def topic_error(topic: str) -> str | None:

@@ -75,6 +75,7 @@ def test_send_when_stored_then_the_answer_names_queue_offset_and_ids(
         ({"b": "bad topic"}, 29),
         ({"b": "a" * 128}, 29),
         ({"b": "SCHEDULE_TOPIC_XXXX"}, 16),
+        ({"b": "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"}, 16),
         ({"b": "New", "c": "Nothing"}, 17),
         ({"e": "99"}, 29),
         ({"f": "4"}, 13),

@@ -17,6 +17,7 @@ from rmqha.remoting.topic_names import (
     AUTO_CREATE_TOPIC,
     LIGHT_PREFIX,
     NOT_FOR_PRODUCERS,
+    OF_NEWER_BROKERS,
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
@@ -119,6 +120,7 @@ def is_for_services(topic: str) -> bool:
     """
     return (
         topic in NOT_FOR_PRODUCERS
+        or topic in OF_NEWER_BROKERS
         or topic in (METADATA_TOPIC, TIMER_TOPIC)
         or topic.startswith(REVIVE_TOPIC)
     )

@@ -32,6 +32,7 @@ from rmqha.pipeline.live.options import ReadOptions
 from rmqha.pipeline.live.placing import placed
 from rmqha.remoting.topic_names import (
     DLQ_PREFIX,
+    OF_NEWER_BROKERS,
     PERM_READ,
     RETRY_PREFIX,
     SYSTEM_PREFIX,
@@ -133,7 +134,12 @@ class Planner:
             for prefix in (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_PREFIX)
             if not pattern.pattern.startswith(prefix)
         )
-        unwanted = SYSTEM_TOPICS | internal | {f"{name}{REPLY_SUFFIX}" for name in internal}
+        unwanted = (
+            SYSTEM_TOPICS
+            | OF_NEWER_BROKERS
+            | internal
+            | {f"{name}{REPLY_SUFFIX}" for name in internal}
+        )
         return [
             one
             for one in listed
