@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 
 SEEDS = range(601, 605)
 WORKERS = 2
-STEPS = ((0.4, 1), (0.5, 2), (0.65, 3), (0.9, 4), (1.2, 6))
+STEPS = ((0.36, 1), (0.5, 2), (0.65, 3), (0.9, 4), (1.2, 6))
 """Up to so many processor seconds a seed, one parameter of so many is run."""
 LEAST_SHARE = 8
 
