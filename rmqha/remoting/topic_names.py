@@ -32,10 +32,12 @@ NOT_FOR_PRODUCERS = frozenset(
 )  # fmt: skip
 """The broker writes these itself."""
 
-OF_NEWER_BROKERS = frozenset(
-    {"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"}
-)
+ROCKSDB_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
+OF_NEWER_BROKERS = frozenset({ROCKSDB_HALF_TOPIC, "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"})
 """Those of 5.5 write these themselves. They are told to nobody (305), as by those of 5.3.3."""
+
+CLOSED_TOPICS = NOT_FOR_PRODUCERS | OF_NEWER_BROKERS
+"""Brokers write these, of whichever release, and no client."""
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_"

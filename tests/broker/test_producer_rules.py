@@ -38,7 +38,8 @@ from rmqha.broker.topics.changes import (
     parse_topic,
     parse_topics,
 )
-from rmqha.broker.topics.topic_table import DataVersion, TopicConfig
+from rmqha.broker.topics.topic_table import DataVersion, TopicConfig, has_priorities
+from rmqha.remoting.topic_names import CLOSED_TOPICS
 from rmqha.store import properties as props
 from rmqha.store.record import Message, pack_host
 
@@ -108,6 +109,14 @@ def test_message_when_placed_then_java_s_topic_and_queue(
     assert (placed.topic, placed.queue_id) == (topic, queue_id)
     if topic != "T":
         assert real_place(placed.properties) == ("T", 3)
+
+
+@pytest.mark.parametrize("topic", [*sorted(CLOSED_TOPICS), TIMER_TOPIC])
+def test_message_when_it_says_that_it_belongs_to_a_service_then_it_belongs_nowhere(
+    topic: str,
+) -> None:
+    """A service would act on it once more, for ever; those of 5.5 that are master next as well."""
+    assert real_place(props.encode({"REAL_TOPIC": topic, "REAL_QID": "0"})) is None
 
 
 @pytest.mark.parametrize(
@@ -597,6 +606,8 @@ def asked(**changes: str) -> dict[str, str]:
         ({"topic": "TBW102"}, 29),
         ({"topic": "rmq_sys_wheel_timer"}, 29),
         ({"topic": "SCHEDULE_TOPIC_XXXX"}, 29),
+        ({"topic": "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"}, 29),
+        ({"attributes": "+message.type=LITE"}, 1),
         ({"writeQueueNums": "0"}, 29),
         ({"readQueueNums": "70000"}, 29),
         ({"perm": "99"}, 29),
@@ -618,6 +629,14 @@ def test_topic_when_altered_then_its_other_attributes_stay() -> None:
     assert isinstance(topic, TopicConfig)
     assert topic.attributes == {"message.type": "FIFO", "reserve.time": "9"}
     assert (topic.read_queue_nums, topic.perm) == (4, 6)
+
+
+def test_topic_when_its_messages_have_priorities_then_it_says_so() -> None:
+    """Pops of it begin with the most urgent."""
+    wanted = asked(attributes="+message.type=PRIORITY")
+    topic = parse_topic(wanted, lambda _: None, protect_system=True)
+    assert isinstance(topic, TopicConfig)
+    assert has_priorities(topic)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"topicConfigList":3}', b'{"topicConfigList":[1]}'])

@@ -18,7 +18,7 @@ from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.topics.topic_table import QUEUES_MAX
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX, parse_number
-from rmqha.remoting.topic_names import NOT_FOR_PRODUCERS, OF_NEWER_BROKERS, RETRY_PREFIX
+from rmqha.remoting.topic_names import CLOSED_TOPICS, RETRY_PREFIX
 from rmqha.remoting.topic_names import TIMER_TOPIC as TIMER_TOPIC  # rooms above take it from here
 from rmqha.store import properties as props
 from rmqha.store.record import Message, Record
@@ -172,8 +172,7 @@ def real_place(properties: bytes) -> tuple[str, int] | None:
     if topic is None or queue is None or queue >= QUEUES_MAX:
         return None
     name = topic.decode("utf-8", "replace")
-    is_own = name == TIMER_TOPIC or name in NOT_FOR_PRODUCERS or name in OF_NEWER_BROKERS
-    return None if is_own else (name, queue)
+    return None if name == TIMER_TOPIC or name in CLOSED_TOPICS else (name, queue)
 
 
 def due_message(record: Record) -> Message | None:

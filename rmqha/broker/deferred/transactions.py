@@ -36,8 +36,6 @@ from rmqha.store.record import (
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-UNSERVED_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
-"""Half messages of Java's brokers with ``transRocksDBEnable``, which nobody here asks about or ends."""
 EXPIRED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 GROUP = "CID_RMQ_SYS_TRANS"
 QUEUE = 0

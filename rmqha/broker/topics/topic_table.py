@@ -15,9 +15,8 @@ from rmqha.broker.common.versioned_table import COUNT_MAX, VersionedTable
 from rmqha.remoting.data_version import DataVersion as DataVersion  # rooms above take it from here
 from rmqha.remoting.topic_names import (
     AUTO_CREATE_TOPIC,
+    CLOSED_TOPICS,
     LIGHT_PREFIX,
-    NOT_FOR_PRODUCERS,
-    OF_NEWER_BROKERS,
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
@@ -119,8 +118,7 @@ def is_for_services(topic: str) -> bool:
     Java lets clients write to the last two.
     """
     return (
-        topic in NOT_FOR_PRODUCERS
-        or topic in OF_NEWER_BROKERS
+        topic in CLOSED_TOPICS
         or topic in (METADATA_TOPIC, TIMER_TOPIC)
         or topic.startswith(REVIVE_TOPIC)
     )

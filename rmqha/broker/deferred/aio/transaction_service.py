@@ -21,7 +21,6 @@ from rmqha.broker.deferred.transactions import (
     HALF_TOPIC,
     OP_TOPIC,
     QUEUE,
-    UNSERVED_TOPIC,
     EndRequest,
     Open,
     OpenTransactions,
@@ -40,6 +39,7 @@ from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
+from rmqha.remoting.topic_names import ROCKSDB_HALF_TOPIC
 from rmqha.runtime.logs import Logger
 from rmqha.store import properties as props
 from rmqha.store.aio.cold_reads import NotInMemory
@@ -182,10 +182,12 @@ class TransactionService:
     def _tell_of_unserved(self) -> None:
         """Java's masters with ``transRocksDBEnable`` keep theirs elsewhere, and what was open there is lost."""
         reader = self._broker.store.reader
-        low, high = (find(UNSERVED_TOPIC, QUEUE) for find in (reader.min_offset, reader.max_offset))
+        low, high = (
+            find(ROCKSDB_HALF_TOPIC, QUEUE) for find in (reader.min_offset, reader.max_offset)
+        )
         if high > max(low, 0):
             self._log.log(
-                "error", "transactions_unserved", topic=UNSERVED_TOPIC, stored=high - max(low, 0),
+                "error", "transactions_unserved", topic=ROCKSDB_HALF_TOPIC, stored=high - max(low, 0),
                 advice="leave transRocksDBEnable off in sets with replicas of rmqha",
             )  # fmt: skip
 
