@@ -86,6 +86,7 @@ RULES: dict[int, Rule] = {
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Rule(GET, (), ("group",)),
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Rule(GET),
     RequestCode.GET_TIMER_CHECK_POINT: Rule(GET),
+    RequestCode.GET_TIMER_METRICS: Rule(GET),
     RequestCode.GET_TOPIC_CONFIG: Rule(GET, _TOPIC),
     RequestCode.GET_TOPIC_STATS_INFO: Rule(GET, _TOPIC),
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Rule(GET, _TOPIC, ("group",)),

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from rmqha.broker.admin.aio.prometheus import Collector
 from rmqha.broker.common.aio.writer import Writer
+from rmqha.remoting import fastjson
+from rmqha.remoting.codes import RequestCode
 from tests.broker.held_up_timers import MANY, Lag, Slow, restart, send_timers
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 from tests.broker.test_pop_in_simulator import INVISIBLE_MS, Popped, ack, pop
@@ -166,3 +169,40 @@ def test_marks_when_what_was_delivered_is_not_safe_then_they_stay(
     assert services.timer_service.delivered_ms > due_ms + 3_000
     assert services.timer_mark.mark.read_ms > due_ms + 3_000
     assert len(stored(alone, TOPIC)) == 1
+
+
+def test_counts_when_a_slave_of_javas_asks_then_each_topic_with_its_timers(
+    alone: ReplicaCluster,
+) -> None:
+    """61 was refused, and each slave of Java's wrote two stacks about it every ten seconds."""
+    address = master_of(alone).config.address
+
+    def counts() -> tuple[dict[str, int], dict[str, int]]:
+        answer = alone.ask(address, RequestCode.GET_TIMER_METRICS)
+        assert answer.code == 0
+        body = fastjson.loads(answer.body)
+        assert all(one["timeStamp"] <= wall_ms(alone) for one in body["timingCount"].values())
+        return {t: one["count"] for t, one in body["timingCount"].items()}, body["dataVersion"]
+
+    before = counts()
+    assert before[0] == {}
+    send_timers(alone, 3, wall_ms(alone) + 20_000)
+    alone.until(lambda: counts()[0] == {TOPIC: 3}, "all three", 1_000)
+    assert counts()[1] != before[1], "slaves copy what has another version only"
+    scraped = alone.loop.run_until_complete(master_of(alone).admin.scrape())
+    (found,) = (
+        sample
+        for metric in Collector({"cluster": "c"}, lambda: scraped).collect()
+        for sample in metric.samples
+        if sample.name == "rocketmq_timing_messages"
+    )
+    assert (found.labels["topic"], found.value) == (TOPIC, 3)
+    alone.until(lambda: counts()[0] == {}, "their time", 25_000)
+
+
+def test_counts_when_no_timers_run_then_they_are_refused(alone: ReplicaCluster) -> None:
+    """A slave knows of none, and none waits is no answer."""
+    master = master_of(alone)
+    master.services.stop()
+    answer = alone.ask(master.config.address, RequestCode.GET_TIMER_METRICS)
+    assert (answer.code, answer.remark) == (1, "no timers run here")

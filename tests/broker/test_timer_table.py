@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -317,3 +318,44 @@ def test_recall_when_the_timer_has_another_time_then_it_is_not_its() -> None:
     assert table.is_recalled("T+U", WALL_MS)
     assert not table.is_recalled("T+U", WALL_MS + 1_000)
     assert not table.is_recalled("T+V", WALL_MS)
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_counts_of_topics_when_timers_are_left_out_and_read_again_then_each_counts_once(
+    seed: int,
+) -> None:
+    """Whatever a table may hold, and wherever the one before it ended: what was read and has not come.
+
+    Where late timers filled a table, it read again from before its mark's point, and what the mark
+    said to be delivered came once more.
+    """
+    dice = random.Random(seed)
+    times, most = dice.choice((2, 10, 100)), dice.randint(2, 6)
+    dues_ms = [dice.randint(1, times) for _ in range(dice.randint(1, 30))]
+    topics = [dice.choice(("A", "B", "")) for _ in dues_ms]
+    table, come, now_ms = TimerTable(most, TimerMark(), 0), set[int](), 0
+    for _ in range(60):
+        for _ in range(dice.randint(0, 8)):
+            if (at := table.position) < len(dues_ms):
+                table.add(Due(dues_ms[at], at, 0, topics[at]), "" if topics[at] else f"key{at}")
+        now_ms += dice.randint(0, times // 2)
+        found = [one.queue_offset for one in table.take(now_ms, dice.randint(1, 4))]
+        assert come.isdisjoint(found), "it came already"
+        come.update(found)
+        table.settled()
+        if dice.random() < 0.1:
+            # What a mark does not say comes once more.
+            mark = table.mark(now_ms)
+            point = (mark.read_ms + 1, mark.same_ms_to)
+            come = {
+                at for at in come
+                if at < mark.first
+                or (at < mark.read_to and (dues_ms[at], at) < point and at not in mark.late)
+            }  # fmt: skip
+            table = TimerTable(most, mark, mark.first)
+            while table.position < len(dues_ms):
+                at = table.position
+                table.add(Due(dues_ms[at], at, 0, topics[at]), "" if topics[at] else f"key{at}")
+        read_to = table._counted_to
+        waits = [topic for at, topic in enumerate(topics[:read_to]) if at not in come and topic]
+        assert table.waiting == Counter(waits)

@@ -108,3 +108,4 @@ def test_set_with_a_newer_broker_when_it_fails_over_both_ways_then_nothing_diffe
     assert (bodies(java, 3), bodies(java, 2)) == ({"first"}, {"second"})
     wait_until(lambda: "by-ours-kept" in bodies(java), WAIT_S, "a timer of ours")
     assert "by-ours-recalled" not in bodies(java)
+    assert "SyncTimerMetrics Exception" not in (java.home / "java.log").read_text(errors="replace")

@@ -261,7 +261,31 @@ def test_tidying_when_both_are_asked_then_the_same_answer_and_no_message_goes(
         assert connection.ask(31, {"topic": TOPIC, "queueId": 0}).ext["offset"] == "0"
 
 
-REFUSED = [61, 323, 353, 354, 355, 905, 908, 2001, 2002, 2003, 2004, 200_056]
+def test_timers_when_both_are_asked_then_the_same_number_of_each_topic(both: Both) -> None:
+    """61: slaves copy it."""
+    topic = "Timed"
+    for stage, connection in zip(both.stages, both.connections, strict=True):
+        new_topic(stage.broker, stage.servers, topic, 1)
+        due_ms = int((time.time() + 3_600) * 1000)
+        for number in range(3):
+            sent = wire.send_message(
+                connection, topic, 0, b"x", keys=f"T{number}", default_queues=1,
+                properties=f"TIMER_DELIVER_MS\x01{due_ms}\x02",
+            )  # fmt: skip
+            assert sent.code == 0
+
+    def waiting(connection: wire.Connection) -> int:
+        counts = connection.ask(61).json()["timingCount"]
+        return counts[topic]["count"] if topic in counts else 0
+
+    for connection in both.connections:
+        wait_until(lambda: waiting(connection) == 3, 20.0, "three timers")  # noqa: B023
+    java, ours = both.bodies(61)
+    assert java["timingCount"].keys() == ours["timingCount"].keys() == {topic}
+    assert shape(java) == shape(ours)
+
+
+REFUSED = [323, 353, 354, 355, 905, 908, 2001, 2002, 2003, 2004, 200_056]
 
 
 @pytest.mark.parametrize("code", REFUSED)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 
 from rmqha.broker.deferred.timers import Due, TimerMark
@@ -28,6 +29,9 @@ STALE_MAX = 1_000
 
 GONE_MAX = 1_024
 """Timers that were taken from a row are forgotten so many at a time."""
+
+POINTS_MAX = 64
+"""How far a table was, as it was so many times; what is older is forgotten, and some may come twice."""
 
 Point = tuple[int, int]
 
@@ -190,10 +194,15 @@ class TimerTable:
 
     Attributes:
         position: the queue offset to read next.
+        waiting: of each topic, the timers that were read and are not delivered yet, those that are left out
+            included. One that was taken back counts until its time.
     """
 
     def __init__(self, timers_max: int, mark: TimerMark, first: int) -> None:
         self._max = max(2, timers_max)
+        self.waiting: Counter[str] = Counter()
+        # What is read again counts already.
+        self._counted_to = first
         self._nearest = _Nearest()
         # Of those that are held, and of those that were taken.
         self._runs = _Runs()
@@ -203,11 +212,17 @@ class TimerTable:
         # Timers below both are delivered already.
         self._done_to = mark.read_to
         self._done_before = self._point = (mark.read_ms + 1, mark.same_ms_to)
+        # The same, with what is excepted, as it was at times; each point is before the one above it. Where
+        # late timers fill the table, it reads again from before the farthest one.
+        self._done = [(mark.read_to, self._done_before, frozenset(mark.late))]
+        # Of what the mark excepts, what was not read yet.
         self._late = set(mark.late)
         # Timers at or after it are left out.
         self._horizon: Point = (NOWHERE, 0)
         self._left_first = NOWHERE
         self._taken: list[Due] = []
+        # What was read by then.
+        self._taken_of = 0
         self._begin = self.position = first
 
     def __len__(self) -> int:
@@ -220,11 +235,14 @@ class TimerTable:
             recalls: the key of the timer that it takes back when both are due.
         """
         self.position = timer.queue_offset + 1
+        is_new = timer.queue_offset >= self._counted_to
+        self._counted_to = max(self._counted_to, self.position)
         key = timer.point
-        if timer.queue_offset < self._done_to and key < self._done_before:
-            if timer.queue_offset not in self._late:
-                return
-            self._late.discard(timer.queue_offset)
+        if self._is_done(timer):
+            return
+        self._late.discard(timer.queue_offset)
+        if is_new and timer.topic:
+            self.waiting[timer.topic] += 1
         # What is left out is read again together with what takes it back.
         if recalls and timer.due_ms <= self._horizon[0]:
             self._keep_recall(recalls, timer.due_ms)
@@ -235,6 +253,18 @@ class TimerTable:
         self._runs.add(timer.queue_offset)
         if len(self._nearest) > self._max:
             self._leave_out()
+
+    def _is_done(self, timer: Due) -> bool:
+        """Whether it is delivered already."""
+        at, key = timer.queue_offset, timer.point
+        return any(at < to and key < before and at not in late for to, before, late in self._done)
+
+    def _reached(self, read_to: int, before: Point) -> None:
+        """All timers below both are delivered, but for late ones that were not read yet."""
+        while self._done and self._done[-1][1] <= before:
+            self._done.pop()
+        self._done.append((read_to, before, frozenset(self._late)))
+        del self._done[:-POINTS_MAX]
 
     def _keep_recall(self, key: str, due_ms: int) -> None:
         self._recalled[key] = due_ms
@@ -276,7 +306,9 @@ class TimerTable:
             if again and first.point >= self._done_before:
                 break
             found.append(self._nearest.pop_first())
-        self._taken += found
+        if found:
+            self._taken += found
+            self._taken_of = max(self.position, self._done_to)
         return found
 
     def is_recalled(self, key: str, due_ms: int) -> bool:
@@ -287,13 +319,25 @@ class TimerTable:
         """What was taken is delivered, and safe."""
         if self._taken:
             self._forget_recalls(self.next_ms)
+            # The last time in the order of those that were taken together last.
+            self._reached(
+                self._taken_of, (self._taken[-1].due_ms, self._taken[-1].queue_offset + 1)
+            )
         for timer in self._taken:
             self._runs.remove(timer.queue_offset)
+            self._count_out(timer.topic)
         self._taken = []
         again = not self._nearest and self._left_first < NOWHERE
         # What is still to be read again must be judged by the old points.
         if again and self.position >= self._done_to:
             self._read_again()
+
+    def _count_out(self, topic: str) -> None:
+        if not topic:
+            return
+        self.waiting[topic] -= 1
+        if not self.waiting[topic]:
+            del self.waiting[topic]
 
     def _forget_recalls(self, before_ms: int) -> None:
         while self._recalls and self._recalls[0][0] < before_ms:
@@ -306,6 +350,7 @@ class TimerTable:
         self._done_before = self._horizon
         self._point = min(self._point, self._horizon)
         self._done_to = self.position
+        self._reached(self._done_to, self._horizon)
         self._horizon = (NOWHERE, 0)
         self.position, self._left_first = self._left_first, NOWHERE
 

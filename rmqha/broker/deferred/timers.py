@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -31,12 +32,14 @@ class TimerFigures(NamedTuple):
     Attributes:
         read_behind_s: seconds that the delivery is behind.
         unread: timers in the log that were not read yet.
-        held: that wait for their time.
+        held: that wait for their time in memory.
+        waiting: of each topic, how many wait, wherever; one that was taken back does so until its time.
     """
 
     read_behind_s: int = 0
     unread: int = 0
     held: int = 0
+    waiting: Mapping[str, int] = MappingProxyType({})
 
 
 class Due(Struct, frozen=True, order=True, gc=False):
@@ -46,11 +49,13 @@ class Due(Struct, frozen=True, order=True, gc=False):
         due_ms: wall clock.
         queue_offset: its place in the timers' queue.
         physical_offset: its place in the commit log.
+        topic: where it is delivered; empty when it takes another one back, and for one that nobody counts.
     """
 
     due_ms: int
     queue_offset: int
     physical_offset: int
+    topic: str = ""
 
     @property
     def point(self) -> tuple[int, int]:
@@ -136,6 +141,16 @@ class TimerMark(NamedTuple):
             raise RemoteProtocolError(f"a timer checkpoint of {len(data)} bytes")
         next_ms, _, _, read_to = _JAVA_CHECKPOINT_OLD.unpack_from(data)
         return cls(max(0, _step(next_ms, precision_ms) - 1), max(0, read_to), 0)
+
+
+def timer_counts_body(
+    waiting: Mapping[str, int], version: DataVersion, wall_ms: int
+) -> dict[str, Any]:
+    """The answer to request 61, of Java's TimerMetricsSerializeWrapper."""
+    counts = {
+        topic: {"count": count, "timeStamp": wall_ms} for topic, count in sorted(waiting.items())
+    }
+    return {"dataVersion": version.members(), "timingCount": counts}
 
 
 def _step(at_ms: int, precision_ms: int) -> int:

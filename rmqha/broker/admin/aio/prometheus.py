@@ -83,6 +83,16 @@ class Collector(Series):
              1000 * facts.timers.read_behind_s, "milliseconds"),
         ):  # fmt: skip
             yield self.gauge(f"rocketmq_{name}", text, value, unit, _STORAGE)
+        yield self._timers(facts)
+
+    def _timers(self, facts: Facts) -> Metric:
+        family = GaugeMetricFamily(
+            "rocketmq_timing_messages", "Timers that wait",
+            labels=[*self.names, *_STORAGE, "topic"],
+        )  # fmt: skip
+        for topic, count in sorted(facts.timers.waiting.items()):
+            family.add_metric([*self.values, *_STORAGE.values(), topic], count)
+        return family
 
     def _own(self, found: Scrape) -> Iterator[Metric]:
         facts = found.facts

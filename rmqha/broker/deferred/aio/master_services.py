@@ -53,6 +53,7 @@ class MasterServices:
         delay_offsets, timer_mark: files, kept by slaves as well.
         transactions: ends transactions, while it runs.
         timer_service: delivers timers, while it runs.
+        since_ms: when they began to run; wall clock.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class MasterServices:
         self._broker = broker
         self._log = log
         self._running = False
+        self.since_ms = 0
         self._tasks = Tasks(log, on_failed)
         self.rules = delay_rules(config)
         self.writer = Writer(broker)
@@ -103,6 +105,11 @@ class MasterServices:
         await self.timer_mark.load()
 
     @property
+    def has_timers(self) -> bool:
+        """Whether timers run here."""
+        return self._running and self.rules.timers
+
+    @property
     def timers(self) -> TimerFigures:
         """How far timers are; nothing waits where they do not run."""
         return self.timer_service.figures() if self._running else TimerFigures()
@@ -121,6 +128,7 @@ class MasterServices:
         if self._running:
             return
         self._running = True
+        self.since_ms = self._broker.clock.wall_ms()
         self.transactions.begin()
         self._tasks.start(self._delivery.run(), name="delayed messages")
         self._tasks.start(self.transactions.run(), name="transactions")

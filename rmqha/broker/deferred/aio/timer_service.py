@@ -5,6 +5,7 @@ It runs while this broker is a serving master.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 
 from rmqha.base.errors import MessageIllegal
@@ -16,6 +17,7 @@ from rmqha.broker.deferred.delays import (
     TIMER_QUEUE,
     TIMER_TOPIC,
     due_message,
+    real_place,
     recalled_key,
     timer_key,
     timer_out_ms,
@@ -130,7 +132,8 @@ class TimerService:
         behind_ms = wall_ms - self.delivered_ms if self.delivered_ms else 0
         high = self._broker.store.reader.max_offset(TIMER_TOPIC, TIMER_QUEUE)
         unread = max(0, high - self._table.position) if self.delivered_ms else 0
-        return TimerFigures(behind_ms // 1000, unread, len(self._table))
+        waiting = dict(self._table.waiting)
+        return TimerFigures(behind_ms // 1000, unread, len(self._table), waiting)
 
     def keep(self) -> None:
         """The role ends in order: the mark of this moment is worth keeping.
@@ -186,7 +189,10 @@ class TimerService:
             self._table.skip(at + 1)
             return
         self._broker.statistics.timers_in += 1
-        self._table.add(Due(out_ms, at, record.physical_offset), recalled_key(record))
+        recalls = recalled_key(record)
+        found = None if recalls else real_place(record.properties)
+        topic = "" if found is None else sys.intern(found[0])
+        self._table.add(Due(out_ms, at, record.physical_offset, topic), recalls)
 
     def _deliver(self, stretch: Stretch) -> tuple[int, bool]:
         """Deliver what was taken; where the last record ends, 0 for none, and whether there is more."""
