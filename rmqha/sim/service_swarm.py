@@ -159,7 +159,7 @@ class ServiceCluster(ReplicaCluster):
         """Let all come that was promised; raises InvariantBroken as ``ServiceLives.finish``."""
         reigning = self.replicas[master]
         work = self.services.finish(
-            lambda: first_stored(reigning), lambda: len(reigning.services.transactions.open),
+            lambda: first_stored(reigning), lambda: reigning.services.transactions.waiting,
             LATE_MS,
         )  # fmt: skip
         task = self.loop.create_task(work, context=self._producer_context.copy())

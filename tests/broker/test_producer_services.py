@@ -284,25 +284,6 @@ def end(cluster: ReplicaCluster, fields: dict[str, str], decision: int) -> int:
     return cluster.ask(master_of(cluster).config.address, 37, asked).code
 
 
-def test_transactions_when_a_java_master_kept_them_elsewhere_then_the_next_one_says_so(
-    alone: ReplicaCluster,
-) -> None:
-    """``transRocksDBEnable``: nobody here asks about them, or can end them."""
-    assert not any("transactions_unserved" in line for line in alone.trace.lines)
-    half(alone, 1)
-    (one,) = stored(alone, HALVES, 1)
-    append, context = master_of(alone).services.writer.append, alone._client_context.copy()
-    elsewhere = one.message()._replace(topic="RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
-    alone.loop.call_soon(append, elsewhere, context=context)
-    alone.run_for(1_000)
-    host = alone.host_of(master_of(alone))
-    alone.kill(host)
-    alone.boot(host)
-    alone.until(lambda: alone.master() is not None, "a master", 60_000)
-    (said,) = [line for line in alone.trace.lines if "transactions_unserved" in line]
-    assert "stored=1" in said
-
-
 @pytest.mark.costly
 def test_transaction_when_committed_then_consumers_get_it_and_else_not(
     alone: ReplicaCluster,

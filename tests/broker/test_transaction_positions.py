@@ -157,8 +157,8 @@ def test_question_when_a_producer_is_immune_for_years_then_it_is_asked_when_othe
 ) -> None:
     """As many of them as a broker may know stopped all other questions."""
     service = master_of(alone).services.transactions
-    service._keep_ms = 5_000
+    service.topics[0].keep_ms = 5_000
     half(alone, 1, "CHECK_IMMUNITY_TIME_IN_SECONDS\x01999999999\x02")
-    alone.until(lambda: len(service.open) == 1, "an open one")
-    alone.until(lambda: len(service.open) == 0, "its end", 5_000 + 2 * ROUND_MS)
+    alone.until(lambda: service.waiting == 1, "an open one")
+    alone.until(lambda: service.waiting == 0, "its end", 5_000 + 2 * ROUND_MS)
     assert len(stored(alone, EXPIRED_TOPIC, 1)) == 1

@@ -12,6 +12,7 @@ from rmqha.base.errors import RmqhaError
 from rmqha.broker.common.aio.config_file import ConfigFile
 from rmqha.broker.deferred import delay_offsets
 from rmqha.broker.deferred.aio import delay_delivery as delivery
+from rmqha.broker.deferred.aio import half_topics
 from rmqha.broker.deferred.aio import timer_service as timers
 from rmqha.broker.deferred.aio import transaction_service as transactions
 from rmqha.broker.deferred.aio.deliveries import Deliveries
@@ -60,12 +61,12 @@ def timers_are_dropped_with_the_role(patch: pytest.MonkeyPatch) -> None:
 
 def half_messages_are_forgotten_with_the_role(patch: pytest.MonkeyPatch) -> None:
     """A new master asks only about half messages of its own reign."""
-    opened = transactions.OpenTransactions
+    opened = half_topics.OpenTransactions
 
     def late(half_offset: int, op_offset: int, open_max: int) -> Any:
         return opened(half_offset and half_offset + 1_000_000, op_offset, open_max)
 
-    patch.setattr(transactions, "OpenTransactions", late)
+    patch.setattr(half_topics, "OpenTransactions", late)
 
 
 def rollbacks_commit(patch: pytest.MonkeyPatch) -> None:
@@ -81,8 +82,8 @@ def rollbacks_commit(patch: pytest.MonkeyPatch) -> None:
 def op_messages_are_lost(patch: pytest.MonkeyPatch) -> None:
     """That a transaction has ended is known to this process only."""
 
-    def keep(self: Any, half_offsets: list[int]) -> int:
-        self.open.answered(half_offsets)
+    def keep(self: Any, topics: Any, half_offsets: list[int], half: Any) -> int:
+        topics.open.answered(half_offsets)
         return int(self._broker.store.max_offset)
 
     patch.setattr(transactions.TransactionService, "_op", keep)

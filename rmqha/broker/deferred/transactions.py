@@ -25,6 +25,7 @@ from rmqha.remoting.headers import (
     parse_number,
     text_field,
 )
+from rmqha.remoting.topic_names import ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC
 from rmqha.store import properties as props
 from rmqha.store.record import (
     PROPERTIES_MAX,
@@ -34,8 +35,19 @@ from rmqha.store.record import (
     Record,
 )
 
+
+class HalfPair(NamedTuple):
+    """Names of a topic of half messages, and of the one that says which have ended."""
+
+    half: str
+    op: str
+
+
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+PAIR = HalfPair(HALF_TOPIC, OP_TOPIC)
+NEWER_PAIR = HalfPair(ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC)
+"""Of brokers of 5.5 with ``transRocksDBEnable``."""
 EXPIRED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 GROUP = "CID_RMQ_SYS_TRANS"
 QUEUE = 0
@@ -46,6 +58,8 @@ _CHECK_TIMES = b"TRANSACTION_CHECK_TIMES"
 _IMMUNITY = b"CHECK_IMMUNITY_TIME_IN_SECONDS"
 _PREPARED_OFFSET = b"TRAN_PREPARED_QUEUE_OFFSET"
 _OP_TAG = b"d"
+_TRANSACTION_ID = b"__transactionId__"
+_ENDED_PLACE = b"TRANS_OFFSET"
 
 BROKERS_OWN = (_PREPARED_OFFSET, _CHECK_TIMES)
 """Properties by which a broker knows that a half message renews another one. Consumers find them in what
@@ -78,7 +92,7 @@ def half_message(message: Message, named: Mapping[bytes, bytes]) -> Message | Re
         if name in named:
             properties = props.drop(properties, name)
     key = named.get(b"UNIQ_KEY")
-    pairs = {} if key is None else {b"__transactionId__": key}
+    pairs = {} if key is None else {_TRANSACTION_ID: key}
     pairs[b"REAL_TOPIC"] = message.topic.encode()
     pairs[b"REAL_QID"] = b"%d" % message.queue_id
     properties = props.put_all(properties, pairs)
@@ -124,7 +138,7 @@ def check_end(
     request: EndRequest, half: Record | None, wall_ms: int, timeout_ms: int
 ) -> Refusal | None:
     """Whether the producer may end this transaction."""
-    if half is None or half.topic != HALF_TOPIC:
+    if half is None or half.topic not in (PAIR.half, NEWER_PAIR.half):
         return Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
     # Not by the producer's clock, which may be any.
     age_ms = wall_ms - half.store_timestamp
@@ -175,6 +189,25 @@ def ended_offsets(op: Record) -> list[int]:
     return [number for number in numbers if number is not None and number >= 0]
 
 
+def newer_op_message(half: Record, wall_ms: int, store_host: bytes, key: str) -> Message:
+    """The same in the topic of :data:`NEWER_PAIR`, for one half message, which it names by its place."""
+    named = props.decode(half.properties)
+    pairs = {"TAGS": "d", "UNIQ_KEY": key, "TRANS_OFFSET": str(half.physical_offset)}
+    for name, source in (("__transactionId__", "UNIQ_KEY"), ("REAL_TOPIC", "REAL_TOPIC")):
+        if source in named:
+            pairs[name] = named[source]
+    return Message(
+        NEWER_PAIR.op, QUEUE, b"\0", props.encode(pairs), wall_ms, store_host, store_host
+    )
+
+
+def ended_place(op: Record) -> int | None:
+    """Where the half message is that such an op message ends; None for none."""
+    if props.find(op.properties, b"TAGS") != _OP_TAG:
+        return None
+    return props.find_integer(op.properties, _ENDED_PLACE)
+
+
 # -- request 39: asking
 
 
@@ -220,12 +253,14 @@ class Open(NamedTuple):
     Attributes:
         ask_ms: when to ask about it; wall clock.
         first: offset of the half message that this one renews, or its own.
+        asked: how often it was asked about since this master knows it.
     """
 
     queue_offset: int
     physical_offset: int
     ask_ms: int
     first: int
+    asked: int = 0
 
 
 class OpenTransactions:
@@ -357,6 +392,14 @@ class OpenTransactions:
                 if len(found) >= count_max:
                     break
         return found
+
+    def asked(self, one: Open, ask_ms: int) -> None:
+        """One that is not renewed was asked about, and will be again."""
+        self._open[one.queue_offset] = one._replace(ask_ms=ask_ms, asked=one.asked + 1)
+
+    def expired(self, one: Open) -> None:
+        """The log does not have it any more, nor has any replica an end for it."""
+        self._drop(one.queue_offset)
 
     def kept(self) -> tuple[int, int]:
         """The offsets from which another one can go on: of half messages, of op messages."""

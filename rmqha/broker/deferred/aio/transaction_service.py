@@ -13,25 +13,19 @@ from rmqha.broker.common.aio.writer import RECORDS_A_TURN, Writer
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.common.unique_ids import UniqueIds
 from rmqha.broker.deferred.aio.deliveries import Deliveries
+from rmqha.broker.deferred.aio.half_topics import HalfTopics, NewerHalfTopics
 from rmqha.broker.deferred.delays import DelayRules, place, real_place
 from rmqha.broker.deferred.transactions import (
     COMMIT,
     EXPIRED_TOPIC,
-    GROUP,
-    HALF_TOPIC,
-    OP_TOPIC,
-    QUEUE,
+    NEWER_PAIR,
+    PAIR,
     EndRequest,
     Open,
-    OpenTransactions,
     check_end,
     check_times,
     committed_message,
-    ended_offsets,
     expired_message,
-    first_offset,
-    immunity_ms,
-    op_message,
     renewed_half,
 )
 from rmqha.broker.groups.aio.ports import Broker
@@ -39,12 +33,11 @@ from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
-from rmqha.remoting.topic_names import ROCKSDB_HALF_TOPIC
 from rmqha.runtime.logs import Logger
 from rmqha.store import properties as props
 from rmqha.store.aio.cold_reads import NotInMemory
 from rmqha.store.aio.commit_log import AppendResult
-from rmqha.store.aio.record_walk import LOOKS_A_TURN, RecordWalk, places
+from rmqha.store.aio.record_walk import LOOKS_A_TURN, RecordWalk
 from rmqha.store.aio.room import Stretch
 from rmqha.store.record import Message, Record, encode_into, encoded_size, pack_host
 
@@ -58,14 +51,12 @@ ASK_MAX = RECORDS_A_TURN // 2
 OP_BYTES = 512
 """Of the record that says that a half message has ended, about."""
 
-HOUR_MS = 3_600_000
-
 
 class TransactionService:
     """Half messages of one broker.
 
     Attributes:
-        open: what this broker knows of them while it reigns.
+        topics: where they wait, and what this broker knows of them while it reigns.
         is_known: that is all that there was when the reign began. Before, one that has ended may
             seem open, and what renews one may be unknown: to commit it would deliver it twice.
     """
@@ -81,16 +72,17 @@ class TransactionService:
         self._rules = rules
         self._unique_ids = unique_ids
         self._log = log
-        self._open_max = config.integer("transactionsOpenMax")
         self._store_host = pack_host(config.host, config.port)
-        self._keep_ms = config.store.file_reserved_time * HOUR_MS
         self._check_ms = 0
-        # Half messages before it are asked about in this round; those behind it are renewed ones.
-        self._round_to: int | None = None
-        self._to_tell: list[tuple[Message, AppendResult]] = []
+        self._to_tell: list[tuple[str, Message, AppendResult]] = []
         self._walk = RecordWalk(broker.store)
-        self.open = OpenTransactions(0, 0, self._open_max)
+        self.topics = (HalfTopics(broker, PAIR, log), NewerHalfTopics(broker, NEWER_PAIR, log))
         self.is_known = False
+
+    @property
+    def waiting(self) -> int:
+        """Half messages without an end, as far as they were read."""
+        return sum(len(one.open) for one in self.topics)
 
     # These may change while the broker runs (live_config.LIVE).
 
@@ -134,7 +126,8 @@ class TransactionService:
         refusal = why_not(half)
         if refusal is not None:
             return refusal
-        ends = self.open.to_end(half.queue_offset, first_offset(half))
+        topics = next(one for one in self.topics if one.pair.half == half.topic)
+        ends = topics.open.to_end(half.queue_offset, topics.first_of(half))
         if not ends:
             return Refusal(ResponseCode.SYSTEM_ERROR, "the transaction has ended already")
         try:
@@ -145,7 +138,7 @@ class TransactionService:
                 self._deliveries.append(message)
         except MessageIllegal as error:
             return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
-        return self._op(ends)
+        return self._op(topics, ends, half)
 
     async def becomes_known(self) -> bool:
         """Wait until :attr:`is_known`; False if that takes long, or the reign is over."""
@@ -155,44 +148,26 @@ class TransactionService:
             await clock.sleep(READABLE_MS)
         return self.is_known
 
-    def _op(self, half_offsets: list[int]) -> int:
-        """Write that half messages have ended; where the record ends."""
-        wall_ms = self._broker.clock.wall_ms()
-        message = op_message(half_offsets, wall_ms, self._store_host, self._unique_ids.next())
-        result = self._writer.append(message)
-        self.open.answered(half_offsets)
-        return result.end
+    def _op(self, topics: HalfTopics, half_offsets: list[int], half: Record | None) -> int:
+        """Write that half messages have ended; where the last record ends, 0 for none."""
+        wall_ms, key, end = self._broker.clock.wall_ms(), self._unique_ids.next(), 0
+        for message in topics.ops(half_offsets, half, wall_ms, self._store_host, key):
+            end = self._writer.append(message).end
+        topics.open.answered(half_offsets)
+        return end
 
     # -- the service -------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """A reign begins, and soon runs this service."""
-        offsets = self._broker.offsets.table
         self.is_known = False
-        self.open = OpenTransactions(
-            offsets.query(GROUP, HALF_TOPIC, QUEUE) or 0,
-            offsets.query(GROUP, OP_TOPIC, QUEUE) or 0,
-            self._open_max,
-        )
+        for topics in self.topics:
+            topics.begin()
         self._check_ms = self._broker.clock.now_ms() + self._interval_ms
-        self._round_to = None
         self._to_tell, self._walk = [], RecordWalk(self._broker.store)
-        self._tell_of_unserved()
-
-    def _tell_of_unserved(self) -> None:
-        """Java's masters with ``transRocksDBEnable`` keep theirs elsewhere, and what was open there is lost."""
-        reader = self._broker.store.reader
-        low, high = (
-            find(ROCKSDB_HALF_TOPIC, QUEUE) for find in (reader.min_offset, reader.max_offset)
-        )
-        if high > max(low, 0):
-            self._log.log(
-                "error", "transactions_unserved", topic=ROCKSDB_HALF_TOPIC, stored=high - max(low, 0),
-                advice="leave transRocksDBEnable off in sets with replicas of rmqha",
-            )  # fmt: skip
 
     async def run(self) -> None:
-        """Read both topics and ask, until cancelled.
+        """Read all topics and ask, until cancelled.
 
         Raises:
             DiskFailed: the store has stopped.
@@ -210,83 +185,34 @@ class TransactionService:
                     await clock.sleep(READABLE_MS)
                 self._tell_all()
                 if not more:
-                    self._check_ms, self._round_to = clock.now_ms() + self._interval_ms, None
+                    self._check_ms = clock.now_ms() + self._interval_ms
+                    for topics in self.topics:
+                        topics.round_to = None
             await self._keep()
             waited = await self._walk.fetch()
             await clock.sleep(0 if more or waited else LOOK_MS)
 
     async def _keep(self) -> None:
         """Remember how far all transactions have ended, once that is safe."""
-        offsets = self._broker.offsets
-        kept = self.open.kept()
-        if kept == tuple(offsets.table.query(GROUP, t, QUEUE) for t in (HALF_TOPIC, OP_TOPIC)):
+        changed = [topics for topics in self.topics if not topics.is_kept]
+        if not changed:
             return
+        kept = [topics.open.kept() for topics in changed]
         if not await self._writer.settle(self._broker.store.dispatched_offset):
             return
         wall_ms = self._broker.clock.wall_ms()
-        for topic, offset in zip((HALF_TOPIC, OP_TOPIC), kept, strict=True):
-            offsets.table.commit(GROUP, topic, QUEUE, offset, wall_ms)
-        offsets.changed()
+        for topics, offsets in zip(changed, kept, strict=True):
+            topics.keep(offsets, wall_ms)
 
     def _read(self) -> bool:
-        """Read what is new; whether there may be more."""
+        """Read what is new, as far as it is in memory; whether there may be more."""
+        left = LOOKS_A_TURN
         try:
-            return self._read_all()
+            for topics in self.topics:
+                left = topics.read(self._walk, left)
         except NotInMemory:
             return True
-
-    def _read_all(self) -> bool:
-        """The same, as far as it is in memory. Op messages first: they need no room.
-
-        Raises:
-            NotInMemory: what comes next would have to wait.
-        """
-        reader = self._broker.store.reader
-        left = LOOKS_A_TURN
-        while left and self.open.op_next < reader.max_offset(OP_TOPIC, QUEUE):
-            at, left = self.open.op_next, left - 1
-            record = self._record(OP_TOPIC, at)
-            if record is None:
-                self.open.skip_ops(max(at + 1, reader.min_offset(OP_TOPIC, QUEUE)))
-            else:
-                self.open.op(at, self._ended(record))
-        while left and self.open.half_next < reader.max_offset(HALF_TOPIC, QUEUE):
-            if self.open.is_full:
-                return False
-            at, left = self.open.half_next, left - 1
-            record = self._record(HALF_TOPIC, at)
-            if record is None:
-                self.open.skip_halves(max(at + 1, reader.min_offset(HALF_TOPIC, QUEUE)))
-            else:
-                self.open.half(self._opened(at, record))
         return not left
-
-    def _ended(self, op: Record) -> list[int]:
-        """What an op message ends; one that says nothing of the kind is set aside."""
-        found = ended_offsets(op)
-        if not found:
-            self._skipped("op_message_illegal", op, "it ends nothing")
-        return found
-
-    def _skipped(self, event: str, record: Record, reason: str) -> None:
-        self._broker.statistics.records_skipped += 1
-        self._log.log("error", event, offset=record.physical_offset, reason=reason)
-
-    def _record(self, topic: str, at: int) -> Record | None:
-        unit = self._broker.store.reader.unit(topic, QUEUE, at)
-        try:
-            record = None if unit is None else self._walk.look(unit.physical_offset)
-        except NotInMemory:
-            self._walk.ahead(places(self._broker.store.reader, topic, QUEUE, at))
-            raise
-        return record if record is not None and record.queue_offset == at else None
-
-    def _opened(self, at: int, half: Record) -> Open:
-        ask_ms = half.store_timestamp
-        if not check_times(half.properties):
-            # One that the log has lost before is in the way of others for no longer than that.
-            ask_ms += min(immunity_ms(half.properties, self._timeout_ms), self._keep_ms)
-        return Open(at, half.physical_offset, ask_ms, first_offset(half))
 
     def _ask(self, stretch: Stretch) -> tuple[int, bool]:
         """Ask about what has been open for too long.
@@ -296,10 +222,18 @@ class TransactionService:
         """
         if not self._writer.is_open:
             return 0, False
-        if self._round_to is None:
-            self._round_to = self.open.half_next
+        end, more = 0, False
+        for topics in self.topics:
+            written, has_more = self._ask_of(topics, stretch)
+            end, more = written or end, more or has_more
+        return end, more
+
+    def _ask_of(self, topics: HalfTopics, stretch: Stretch) -> tuple[int, bool]:
+        """The same of one pair of topics."""
+        if topics.round_to is None:
+            topics.round_to = topics.open.half_next
         end = 0
-        found = self.open.to_ask(self._broker.clock.wall_ms(), self._round_to, ASK_MAX)
+        found = topics.open.to_ask(self._broker.clock.wall_ms(), topics.round_to, ASK_MAX)
         for index, one in enumerate(found):
             try:
                 half = self._walk.look(one.physical_offset)
@@ -309,35 +243,48 @@ class TransactionService:
             if not stretch.takes(OP_BYTES + (0 if half is None else half.size), 2):
                 return end, True
             try:
-                end = self._renew(one, half)
+                end = self._ask_about(topics, one, half) or end
             except MessageIllegal as error:
                 self._broker.statistics.records_skipped += 1
                 # A release that did not look, or Java's, has taken it.
                 self._log.log("error", "half_message_illegal", reason=str(error))
                 if half is not None:
-                    self._put_aside(half)
-                end = self._op([one.queue_offset])
+                    self._put_aside(topics, half)
+                end = self._op(topics, [one.queue_offset], half)
         return end, len(found) == ASK_MAX
 
-    def _renew(self, one: Open, half: Record | None) -> int:
+    def _ask_about(self, topics: HalfTopics, one: Open, half: Record | None) -> int:
+        """Ask, or give up; where the last record ends that says so, 0 for none."""
+        ends = [one.queue_offset]
         if half is None:
             self._log.log("error", "half_message_expired", offset=one.physical_offset)
-            return self._op([one.queue_offset])
+            if not topics.renews:
+                topics.open.expired(one)
+                return 0
+            return self._op(topics, ends, half)
         if real_place(half.properties) is None:
-            self._skipped("half_message_illegal", half, "it does not say where it belongs")
-            return self._op([one.queue_offset])
-        old = self._broker.clock.wall_ms() - half.store_timestamp > self._keep_ms
-        if old or check_times(half.properties) >= self._checks_max:
+            topics.skipped("half_message_illegal", half, "it does not say where it belongs")
+            return self._op(topics, ends, half)
+        wall_ms, asked = self._broker.clock.wall_ms(), check_times(half.properties) + one.asked
+        if wall_ms - half.store_timestamp > topics.keep_ms or asked >= self._checks_max:
             self._log.log("error", "transaction_given_up", offset=one.physical_offset)
-            self._put_aside(half)
-            return self._op([one.queue_offset])
+            self._put_aside(topics, half)
+            return self._op(topics, ends, half)
+        if not topics.renews:
+            topics.open.asked(one, wall_ms + self._interval_ms)
+            stored = AppendResult(
+                half.physical_offset, half.size, half.queue_offset, half.store_timestamp,
+                half.store_host,
+            )  # fmt: skip
+            self._to_tell.append((topics.pair.half, half.message(), stored))
+            return 0
         message = renewed_half(half)
         result = self._writer.append(message)
-        end = self._op([one.queue_offset])
-        self._to_tell.append((message, result))
+        end = self._op(topics, ends, half)
+        self._to_tell.append((topics.pair.half, message, result))
         return end
 
-    def _put_aside(self, half: Record) -> None:
+    def _put_aside(self, topics: HalfTopics, half: Record) -> None:
         """Store it where people look, in a topic that they can read."""
         topic = TopicConfig(EXPIRED_TOPIC, 1, 1)
         if self._broker.metadata.make_topic(topic) is None:
@@ -345,15 +292,15 @@ class TransactionService:
         try:
             self._writer.append(expired_message(half))
         except MessageIllegal as error:
-            self._skipped("half_message_illegal", half, str(error))
+            topics.skipped("half_message_illegal", half, str(error))
 
     def _tell_all(self) -> None:
         """Ask the producers, now that what they answer with can be read: it is refused before."""
         found, self._to_tell = self._to_tell, []
-        for message, result in found:
-            self._tell(message, result.queue_offset, result.offset, result.msg_id)
+        for half_topic, message, stored in found:
+            self._tell(half_topic, message, stored)
 
-    def _tell(self, half: Message, queue_offset: int, physical_offset: int, msg_id: str) -> None:
+    def _tell(self, half_topic: str, half: Message, stored: AppendResult) -> None:
         """Send 39 to one producer of the group; without one the next round asks again."""
         pairs = half.properties
         group = _text(pairs, b"PGROUP")
@@ -364,15 +311,15 @@ class TransactionService:
         key = _text(pairs, b"UNIQ_KEY")
         topic, queue_id = real_place(pairs) or ("", 0)
         fields = ext_fields(
-            topic=HALF_TOPIC, tranStateTableOffset=queue_offset, commitLogOffset=physical_offset,
-            msgId=key, transactionId=key, offsetMsgId=msg_id,
+            topic=half_topic, tranStateTableOffset=stored.queue_offset,
+            commitLogOffset=stored.offset, msgId=key, transactionId=key, offsetMsgId=stored.msg_id,
             bname=self._broker.config.broker_name,
         )  # fmt: skip
         shown = half._replace(topic=topic, queue_id=queue_id)
         body = bytearray(encoded_size(shown, property_crc=False))
         encode_into(
-            body, 0, shown, size=len(body), queue_offset=queue_offset,
-            physical_offset=physical_offset, store_timestamp=self._broker.clock.wall_ms(),
+            body, 0, shown, size=len(body), queue_offset=stored.queue_offset,
+            physical_offset=stored.offset, store_timestamp=self._broker.clock.wall_ms(),
         )  # fmt: skip
         command = RemotingCommand(
             RequestCode.CHECK_TRANSACTION_STATE, ext_fields=fields, body=bytes(body)
