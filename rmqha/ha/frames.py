@@ -112,10 +112,11 @@ class SlaveFrameParser:
     stream has no mark to start again from.
     """
 
-    __slots__ = ("_pending", "error")
+    __slots__ = ("_has_begun", "_pending", "error")
 
     def __init__(self) -> None:
         self._pending = b""
+        self._has_begun = False
         self.error: RemoteProtocolError | None = None
 
     def feed(self, data: bytes) -> list[SlaveFrame]:
@@ -125,7 +126,8 @@ class SlaveFrameParser:
         next call raises it.
 
         Raises:
-            HeaderMalformed: a state that no slave sends, or an impossible flag.
+            HeaderMalformed: a state that no slave sends, an impossible flag, or a handshake after an
+                acknowledgement: each of those would be looked at.
         """
         if self.error is not None:
             raise self.error
@@ -141,7 +143,11 @@ class SlaveFrameParser:
             if size - position < need:
                 break
             if state == ConnectionState.TRANSFER:
+                self._has_begun = True
                 frames.append(Ack(_ACK.unpack_from(data, position)[1]))
+            elif self._has_begun:
+                self.error = HeaderMalformed("a slave presents itself after an acknowledgement")
+                break
             else:
                 _, last_file, learner, slave_id = _HANDSHAKE_REQUEST.unpack_from(data, position)
                 frames.append(HandshakeRequest(slave_id, last_file == 1, learner == 1))
@@ -156,16 +162,13 @@ def without_passed(frames: list[SlaveFrame]) -> list[SlaveFrame]:
     """Of acknowledgements in a row the first and the last: each says more than those before it.
 
     The first of a connection says where the master goes on. A slave never has more than a few on
-    their way, but 20,000 fit into what a master reads at once.
+    their way, but 20,000 fit into what a master reads at once. The same holds for handshakes, which
+    a slave of Java's repeats until it is answered.
     """
     if len(frames) < 3:
         return frames
     between = zip(frames, frames[1:], frames[2:], strict=False)
-    kept = (
-        two
-        for one, two, three in between
-        if not (isinstance(one, Ack) and isinstance(two, Ack) and isinstance(three, Ack))
-    )
+    kept = (two for one, two, three in between if not type(one) is type(two) is type(three))
     return [frames[0], *kept, frames[-1]]
 
 

@@ -313,10 +313,15 @@ class HaCore:
             self._retired, self.client = self.client, None
         self.master_id = None
 
+    def renew(self, command: ev.ChangedToSlave) -> None:
+        """The master that is followed was elected again."""
+        if self.client is not None:
+            self.client.renewed(command.epoch)
+
     def follow(self, now_ms: int, command: ev.ChangedToSlave) -> None:
         """Begin a slave session."""
         self.master_id = command.master_id
-        self.client = SlaveSession(self.ha, now_ms, command.master_address)
+        self.client = SlaveSession(self.ha, now_ms, command.master_address, command.epoch)
 
     def move_confirm(self) -> None:
         """Recompute a master's confirmOffset."""

@@ -43,6 +43,9 @@ class RoleHolder(Protocol):
     def follow(self, now_ms: int, command: ChangedToSlave) -> None:
         """Begin a slave session."""
 
+    def renew(self, command: ChangedToSlave) -> None:
+        """Go on with the slave session, in a later epoch."""
+
     def reign(self, command: ChangedToMaster) -> None:
         """Take the controller's SyncStateSet."""
 
@@ -127,6 +130,7 @@ def change_to_slave_when_master_not_change(replica: RoleHolder, command: Changed
     """The master that is followed already was elected again: only its epoch is new."""
     if refuses(replica.ha, command.epoch):
         return
+    replica.renew(command)
     _announce(replica, Role.SLAVE, command.epoch)
     yield from ()
 

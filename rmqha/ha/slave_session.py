@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from rmqha.base.errors import StoreCorrupted
+from rmqha.base.ids import MasterEpoch
 from rmqha.ha.epochs import EpochCache, EpochEntry, find_consistent_point
 from rmqha.ha.events import CloseMaster, Connect, Flush, SendAck, SendToMaster, TruncateLog
 from rmqha.ha.frames import (
@@ -39,13 +40,15 @@ class SlaveSession:
     Attributes:
         state: as above.
         address: the master's HA address; None until somebody knows it.
+        epoch: in which the controllers named this master last.
         reported_offset: the last acknowledgement of this connection.
         last_read_ms, last_write_ms: times of the current connection.
         master_confirm_offset: what the master told last on this connection; None before it did.
     """
 
-    def __init__(self, ha: HaState, now_ms: int, address: str | None) -> None:
+    def __init__(self, ha: HaState, now_ms: int, address: str | None, epoch: MasterEpoch) -> None:
         self._ha = ha
+        self.epoch = epoch
         self.state = ConnectionState.READY
         self.address = address
         self.conn = _NO_CONNECTION
@@ -53,6 +56,7 @@ class SlaveSession:
         self.master_confirm_offset: int | None = None
         self.last_read_ms = now_ms
         self.last_write_ms = now_ms
+        self._connected_ms = now_ms
         self._waiting_seq: int | None = None
         self._connecting = False
         self._retry_at_ms: int | None = None
@@ -99,6 +103,12 @@ class SlaveSession:
         else:
             self._connect(now_ms)
 
+    def renewed(self, epoch: MasterEpoch) -> None:
+        """The controllers have named this master once more; one that was left for it is asked at once."""
+        self.epoch = epoch
+        if self._retry_at_ms is not None:
+            self._retry_at_ms = 0
+
     def _connect(self, now_ms: int) -> None:
         ready = self.state is ConnectionState.READY and self.conn == _NO_CONNECTION
         if not ready or self.address is None or self._waiting_seq is not None:
@@ -113,7 +123,7 @@ class SlaveSession:
         ha, settings = self._ha, self._ha.settings
         self._connecting = False
         self.state = ConnectionState.HANDSHAKE
-        self.last_read_ms = self.last_write_ms = now_ms
+        self.last_read_ms = self.last_write_ms = self._connected_ms = now_ms
         self.reported_offset = 0
         self.master_confirm_offset = None
         self._is_begun = False
@@ -184,8 +194,10 @@ class SlaveSession:
         except StoreCorrupted as error:
             self._fail(now_ms, str(error))
             return
+        if reply.entries and self._is_unheard_of(now_ms, reply.entries[-1].epoch):
+            return
         point = self._consistent_point(reply)
-        if point < 0 or (0 < point < log.min_offset):
+        if point < 0 or point < log.min_offset:
             # Nothing in common, or it has expired here: a cut would throw away what may be the
             # only copy of something, so a person decides.
             ha.note(
@@ -210,6 +222,18 @@ class SlaveSession:
             ha.emit(TruncateLog(self._waiting_seq, point))
         else:
             self._adopt_epochs(now_ms)
+
+    def _is_unheard_of(self, now_ms: int, epoch: int) -> bool:
+        """Whether no controller has told of this epoch yet; it ends the connection.
+
+        Epochs only grow, so one that is believed is believed for ever: a number that a broken peer makes
+        up would have every later role refused, here and at whoever copies it. A master that was elected
+        again is followed on as soon as the controllers have told its slaves.
+        """
+        if epoch <= self.epoch:
+            return False
+        self._fail(now_ms, f"epoch {epoch} of a master that was named in epoch {self.epoch}")
+        return True
 
     def _consistent_point(self, reply: HandshakeReply) -> int:
         ha, log = self._ha, self._ha.log
@@ -297,12 +321,16 @@ class SlaveSession:
         if size and log.is_empty and offset % log.file_size:
             self._fail(now_ms, f"an empty log cannot start inside a file, at {offset}")
             return
-        self._delay_ms = settings.reconnect_delay_ms
+        if self._is_unheard_of(now_ms, header.epoch):
+            return
         self._learn(header)
         if size:
             self._header = header
             self._body_conn = self.conn
             return
+        if now_ms - self._connected_ms >= self._delay_ms:
+            # Not sooner: where there is no room for a body, each connection begins well.
+            self._delay_ms = settings.reconnect_delay_ms
         self._record_epochs()
         self._hear_confirm(header)
         self._look_at_silence(now_ms, header)
@@ -319,6 +347,7 @@ class SlaveSession:
         self.last_read_ms = now_ms
         self._start_over.waits_since(now_ms)
         self._header = None
+        self._delay_ms = self._ha.settings.reconnect_delay_ms
         first = log.is_empty
         if first:
             log.min_offset = offset

@@ -8,7 +8,13 @@ from typing import Any, cast
 import pytest
 
 from rmqha.base.errors import DiskFailed
-from rmqha.ha.aio.client import ROOM_BYTES_MIN, MasterConnection
+from rmqha.ha.aio.client import (
+    FRAMES_A_TURN,
+    READ_BYTES_MIN,
+    RECEIVE_BUFFER_BYTES,
+    ROOM_BYTES_MIN,
+    MasterConnection,
+)
 from rmqha.ha.frames import TransferHeader, encode_transfer_header
 from rmqha.store.aio.room import SLOW_MS
 from tests.broker.replicas import ReplicaCluster, log_bytes, master_of
@@ -163,3 +169,47 @@ def test_slaves_when_their_writes_wait_then_they_follow_all_the_same(seed: int) 
         assert len({log_bytes(one) for one in (master, *slaves)}) <= 2
         cluster.run_for(500)
         assert len({log_bytes(one) for one in (master, *slaves)}) == 1
+
+
+def read(line: Line, stream: bytearray) -> int:
+    """One read of the socket, of as much as the connection takes; how much that was."""
+    buffer = line.connection.get_buffer(-1)
+    size = min(len(buffer), len(stream))
+    buffer[:size] = stream[:size]
+    del stream[:size]
+    line.connection.buffer_updated(size)
+    return size
+
+
+def stream_of(line: Line, body_bytes: int, count: int) -> bytearray:
+    """Frames of one size."""
+    found = bytearray()
+    for _ in range(count):
+        found += encode_transfer_header(TransferHeader(body_bytes, line.offset, 1, 0, 0))
+        found += bytes(body_bytes)
+        line.offset += body_bytes
+    return found
+
+
+async def test_slave_when_frames_are_small_then_others_have_a_turn_between_them() -> None:
+    """A megabyte of single puts, as they wait for a slave that stood still, took 424 ms in one go."""
+    line = Line()
+    stream = stream_of(line, 100, 20 * FRAMES_A_TURN)
+    read(line, stream)
+    while stream:
+        assert line.reads[-1] is False, "it is read on before others had a turn"
+        await settled()
+        assert line.reads[-1] is True
+        assert read(line, stream) <= READ_BYTES_MIN
+    await settled()
+    assert line.log.max_offset == line.offset
+
+
+async def test_slave_when_frames_are_large_then_it_reads_more_at_a_time() -> None:
+    """As much as its buffer holds, without a pause."""
+    line = Line()
+    stream, sizes = stream_of(line, 32 * 1024, 200), list[int]()
+    while stream:
+        sizes.append(read(line, stream))
+    assert sizes[6] == RECEIVE_BUFFER_BYTES
+    assert (line.reads, line.log.max_offset) == ([], line.offset)

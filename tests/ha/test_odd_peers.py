@@ -180,14 +180,16 @@ async def test_epoch_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         await EpochFile(SystemDisk(), str(path)).load()
 
 
-def test_slave_when_it_shares_only_what_it_has_deleted_then_it_cuts_nothing() -> None:
-    """Its log begins at 2000, the master's ends at 1700: a cut would throw all of it away."""
+@pytest.mark.parametrize("end", [1_700, 1_580, 0])
+def test_slave_when_it_shares_only_what_it_has_deleted_then_it_cuts_nothing(end: int) -> None:
+    """Its log begins at 2000, the master's ends before: a cut would throw all of it away, what was
+    acknowledged included. One whose log is empty is no better a judge than the others."""
     core = replica(own_id=2, min_offset=2_000)
     effects = finish(core, core.step(0, ev.ChangedToSlave(5, 1, "h:1")))
     conn = next(one.conn for one in effects if isinstance(one, ev.Connect))
     finish(core, core.step(0, ev.MasterConnected(conn)))
-    reply = HandshakeReply(1_700, 3, (EpochEntry(1, 0), EpochEntry(2, 1_580), EpochEntry(3, 1_600)))
-    effects = finish(core, core.step(0, ev.MasterSent(conn, reply)))
+    entries = (EpochEntry(1, 0), EpochEntry(2, min(end, 1_580)), EpochEntry(3, min(end, 1_600)))
+    effects = finish(core, core.step(0, ev.MasterSent(conn, HandshakeReply(end, 3, entries))))
     assert not [one for one in effects if isinstance(one, ev.TruncateLog)]
     assert left(effects) == ["no consistent point: manual handling is needed"]
 
@@ -249,3 +251,71 @@ async def test_epoch_file_when_one_of_both_fails_then_the_other_has_ended_too(
     with pytest.raises(DiskFull):
         await file.write([EpochEntry(2, 0)])
     assert len(ended) == 1
+
+
+MADE_UP = 2**31 - 1
+
+
+@pytest.mark.parametrize("way", ["handshake", "heartbeat"])
+def test_master_when_it_names_an_epoch_of_which_no_controller_told_then_it_is_left(
+    way: str,
+) -> None:
+    """It was believed and written down: every later role was refused, over restarts as well."""
+    core = replica(own_id=2)
+    effects = finish(core, core.step(0, ev.ChangedToSlave(5, 1, "h:1")))
+    conn = next(one.conn for one in effects if isinstance(one, ev.Connect))
+    finish(core, core.step(0, ev.MasterConnected(conn)))
+    entries, end = core.ha.epochs.entries, core.ha.log.max_offset
+    more = (EpochEntry(MADE_UP, end),) if way == "handshake" else ()
+    effects = finish(
+        core, core.step(0, ev.MasterSent(conn, HandshakeReply(end, 5, entries + more)))
+    )
+    if way == "heartbeat":
+        assert left(effects) == []
+        header = TransferHeader(0, end, MADE_UP, end, end)
+        effects = finish(core, core.step(0, ev.MasterSent(conn, header)))
+    assert left(effects) == [f"epoch {MADE_UP} of a master that was named in epoch 5"]
+    assert core.ha.epochs.entries == entries
+    effects = finish(core, core.step(1, ev.ChangedToMaster(6, frozenset({2}), 2)))
+    assert not [one for one in effects if isinstance(one, ev.RoleRefused)]
+
+
+def test_master_when_it_was_elected_again_then_it_is_followed_once_the_slave_is_told() -> None:
+    """The master hears of its epoch first."""
+    core = replica(own_id=2)
+    effects = finish(core, core.step(0, ev.ChangedToSlave(5, 1, "h:1")))
+    conn = next(one.conn for one in effects if isinstance(one, ev.Connect))
+    finish(core, core.step(0, ev.MasterConnected(conn)))
+    entries, end = core.ha.epochs.entries, core.ha.log.max_offset
+    finish(core, core.step(0, ev.MasterSent(conn, HandshakeReply(end, 5, entries))))
+    again = TransferHeader(0, end, 6, end, end)
+    assert left(finish(core, core.step(10, ev.MasterSent(conn, again))))
+    effects = finish(core, core.step(20, ev.ChangedToSlave(6, 1, "h:1")))
+    effects += finish(core, core.step(20, Ticked()))
+    conn = next(one.conn for one in effects if isinstance(one, ev.Connect))
+    finish(core, core.step(20, ev.MasterConnected(conn)))
+    reply = HandshakeReply(end, 6, (*entries, EpochEntry(6, end)))
+    assert left(finish(core, core.step(20, ev.MasterSent(conn, reply)))) == []
+    assert core.ha.epochs.last_epoch == 6
+
+
+def test_slave_when_bodies_have_no_room_then_it_asks_more_and_more_seldom() -> None:
+    """Each connection begins well: ten a second, for as long as the disk was full."""
+    core = replica(own_id=2)
+    entries, end = core.ha.epochs.entries, core.ha.log.max_offset
+    effects, tries, now_ms = core.step(0, ev.ChangedToSlave(5, 1, "h:1")), list[int](), 0
+    while now_ms < 10_000:
+        for one in (one for one in finish(core, effects) if isinstance(one, ev.Connect)):
+            tries.append(now_ms)
+            finish(core, core.step(now_ms, ev.MasterConnected(one.conn)))
+            finish(
+                core,
+                core.step(now_ms, ev.MasterSent(one.conn, HandshakeReply(1 << 20, 5, entries))),
+            )
+            for size in (0, 1_000):
+                header = TransferHeader(size, end, 5, end, end)
+                finish(core, core.step(now_ms, ev.MasterSent(one.conn, header)))
+            finish(core, core.step(now_ms, ev.MasterClosed(one.conn, "the disk is full")))
+        now_ms = max(now_ms + 1, core.next_deadline_ms or 0)
+        effects = core.step(now_ms, Ticked())
+    assert 4 <= len(tries) <= 10

@@ -137,3 +137,23 @@ async def test_process_that_ends_while_the_log_begins_anew_leaves_what_opens(
         )
         await again.close()
     assert again.max_offset == begin + len(data)
+
+
+@pytest.mark.parametrize("torn", [False, True])
+async def test_slave_when_killed_before_its_mark_knows_where_the_log_begins_then_what_is_whole_stays(
+    tmp_path: Path, *, torn: bool
+) -> None:
+    """It had acknowledged it: all of a new slave's log went at its start, and it could be elected so."""
+    data = await masters_bytes(tmp_path / "master", 3, 2_000)
+    slave = slave_at(tmp_path / "slave")
+    await slave.open()
+    begin = 3 * slave.file_size
+    copy(slave, begin, data[:100] if torn else data)
+    assert slave._checkpoint.start_unsaved
+    shutil.copytree(tmp_path / "slave", tmp_path / "killed")
+    await slave.close()
+    again = slave_at(tmp_path / "killed")
+    await again.open()
+    expected = (-1, 0) if torn else (begin, begin + len(data))
+    assert (again.min_offset, again.max_offset) == expected
+    await again.close()

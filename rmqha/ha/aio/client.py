@@ -20,6 +20,11 @@ from rmqha.ha.ports import ReplicatedLog
 RECEIVE_BUFFER_BYTES = 1024 * 1024
 """As much as one read may take: some thirty of Java's frames, one of ours."""
 
+READ_BYTES_MIN = 16 * 1024
+FRAMES_A_TURN = 128
+"""Frames that are taken before others have a turn, of some 100 us each with what they bring: who writes
+single records and is read late has thousands of them in one buffer."""
+
 FULL_BODY_BYTES_MIN = 32 * 1024
 """Java's ``haTransferBatchSize``. A body as large as the connection's largest, and not smaller than
 this, was cut by its master: more is on its way."""
@@ -71,6 +76,9 @@ class MasterConnection(asyncio.BufferedProtocol):
         self._parser = MasterFrameParser()
         self._transport: asyncio.Transport | None = None
         self._buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        # So much of it is handed out; by what came last.
+        self._read_bytes = 2 * READ_BYTES_MIN
+        self._frames = 0
         self._header: TransferHeader | None = None
         self._got = 0
         self._ack: int | None = None
@@ -97,7 +105,7 @@ class MasterConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Room for whatever comes next; ``buffer_updated`` uses all of it up."""
-        return self._buffer
+        return self._buffer[: self._read_bytes]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes are in the buffer that was handed out last."""
@@ -183,7 +191,7 @@ class MasterConnection(asyncio.BufferedProtocol):
             self._wait.came()
         room = self._log.room
         begun_ms = room.now_ms()
-        self._taking = True
+        self._taking, self._frames = True, 0
         try:
             self._take_all(data)
         finally:
@@ -199,6 +207,26 @@ class MasterConnection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
             length = max(len(data), ROOM_BYTES_MIN)
             self._owner.in_background(self._make_room(length, ahead=self._got))
+        else:
+            self._pace(len(data))
+
+    def _pace(self, size: int) -> None:
+        """Read less at a time where frames are small, and more where they are not."""
+        frames = self._frames
+        if frames > FRAMES_A_TURN:
+            self._read_bytes = max(READ_BYTES_MIN, self._read_bytes // 2)
+        elif frames <= FRAMES_A_TURN // 4:
+            if size >= self._read_bytes:
+                self._read_bytes = min(RECEIVE_BUFFER_BYTES, 2 * self._read_bytes)
+            return
+        if self._transport is not None:
+            # Without it the loop reads on while the socket has more, thirty times and without a turn.
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self._transport is not None:
+            self._transport.resume_reading()
 
     async def _make_room(self, length: int, ahead: int) -> None:
         with contextlib.suppress(DiskFailed):  # whoever writes learns why
@@ -226,6 +254,7 @@ class MasterConnection(asyncio.BufferedProtocol):
             return
         if frame is None:
             return
+        self._frames += 1
         # The core may close this connection while it looks at the header.
         self._owner.give(MasterSent(self._conn, frame))
         if isinstance(frame, TransferHeader) and frame.body_size and not self._ended:

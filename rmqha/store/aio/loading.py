@@ -16,7 +16,7 @@ from rmqha.store import recovery
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues
 from rmqha.store.index_file import IndexFile
-from rmqha.store.record import Head
+from rmqha.store.record import Head, check_record
 from rmqha.store.scan import Run
 from rmqha.store.settings import StoreSettings
 
@@ -103,7 +103,9 @@ class Loader:
                 f"{first.path}: the files before it are missing, "
                 f"but the log was durable up to {flushed}"
             )
-        return True
+        # A slave was killed before the mark knew where its log begins: what is there counted already.
+        head = check_record(first.buffer, 0, len(first.buffer), first.start, check_crc=True)
+        return head.size <= 0
 
     def _refuse_if(self, checkpoint: cp.Checkpoint, end: int) -> None:
         flushed = checkpoint.flushed_offset
