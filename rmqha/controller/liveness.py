@@ -98,6 +98,7 @@ class Liveness:
         strangers_per_connection: int = STRANGERS_PER_CONNECTION,
         timeout_ms_max: int = TIMEOUT_MS_MAX,
         is_registered: Callable[[Identity], bool] = lambda identity: False,
+        is_at: Callable[[Identity, str], bool] = lambda identity, address: True,
     ) -> None:
         """Start with nobody heard.
 
@@ -109,12 +110,14 @@ class Liveness:
             timeout_ms_max: how long one sign of life lasts at most.
             is_registered: whether the replicated state has a broker; asked for new entries, and
                 when the machine says that it may have changed.
+            is_at: whether a broker may be at an address, by the replicated state.
         """
         self.close_grace_ms = close_grace_ms
         self.brokers_max = brokers_max
         self.timeout_ms_max = timeout_ms_max
         self._strangers_per_connection = strangers_per_connection
         self._is_registered = is_registered
+        self._is_at = is_at
         self._brokers: dict[Identity, LiveBroker] = {}
         self._by_connection: dict[int, dict[Identity, LiveBroker]] = {}
         self._room = LiveRoom()
@@ -132,7 +135,8 @@ class Liveness:
 
         Returns:
             The broker, ``revived`` telling whether this woke it; None when the heartbeat has
-            no id, or there is no room for another broker.
+            no id, there is no room for another broker, or it comes from another address than that
+            of a broker that is alive over a connection of its own (``twins``).
         """
         identity = (beat.cluster_name, beat.broker_name, beat.broker_id)
         broker = self._brokers.get(identity)  # type: ignore[arg-type]  # an id is an int
@@ -148,7 +152,9 @@ class Liveness:
             rebinds = bound is None or (not stalled and (connection > bound or broker.stood_in))
         else:
             rebinds = broker.stood_in
-        if rebinds and not broker.registered and self._is_crowded(connection):
+        if (rebinds or connection != bound) and self._is_unwelcome(
+            now_ms, broker, connection, beat.broker_addr, rebinds=rebinds
+        ):
             return None
         epoch, max_offset = beat.epoch, beat.max_offset
         # Java only ever raises them, as its requests of one connection may overtake each other; a
@@ -178,6 +184,15 @@ class Liveness:
             broker.stood_in = stalled
         self._wake(now_ms, broker)
         return broker
+
+    def _is_unwelcome(
+        self, now_ms: int, broker: LiveBroker, connection: int, address: str, *, rebinds: bool
+    ) -> bool:
+        """Whether a heartbeat by another connection than the broker's is not to be heard."""
+        has_its_own = broker.connection not in (None, connection) and now_ms < broker.dead_at_ms
+        if has_its_own and not self._is_at(broker.identity, address):
+            return True
+        return rebinds and not broker.registered and self._is_crowded(connection)
 
     def heard(
         self, now_ms: int, connection: int, cluster: str, name: str, broker_id: BrokerId
@@ -227,6 +242,18 @@ class Liveness:
         """Whether the broker counts as alive at ``now_ms``, exact to the millisecond."""
         broker = self._brokers.get((cluster, name, broker_id))
         return broker is not None and now_ms < broker.dead_at_ms
+
+    def is_elsewhere(
+        self, now_ms: int, connection: int, cluster: str, name: str, broker_id: BrokerId
+    ) -> bool:
+        """Whether the broker is alive, and heard over another connection, which is open."""
+        broker = self._brokers.get((cluster, name, broker_id))
+        return (
+            broker is not None
+            and now_ms < broker.dead_at_ms
+            and broker.connection is not None
+            and connection not in (broker.connection, broker.later_connection)
+        )
 
     def is_dying(self, now_ms: int, cluster: str, name: str, broker_id: BrokerId | None) -> bool:
         """Whether the broker counts as dead and ``expire`` has not told so yet."""

@@ -90,6 +90,7 @@ from rmqha.controller.metadata.vacancy import may_fill_vacancy
 from rmqha.controller.probe_requests import silence_answer
 from rmqha.controller.probing import Probing
 from rmqha.controller.scan import Scan
+from rmqha.controller.twins import Twins, is_at
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.heartbeat import Heartbeat
 
@@ -108,7 +109,10 @@ class ControllerMachine:
     def __init__(self, settings: MachineSettings | None = None) -> None:
         """Start as a follower with an empty state and nobody heard."""
         self.state = MetadataState()
-        self.liveness = Liveness(is_registered=partial(is_registered, self.state))
+        self.liveness = Liveness(
+            is_registered=partial(is_registered, self.state), is_at=partial(is_at, self.state)
+        )
+        self._twins = Twins(self.liveness)
         self.digests = Digests()
         self.probing = Probing(self.state, self.liveness)
         self._applied_index = 0
@@ -221,7 +225,9 @@ class ControllerMachine:
 
     def heartbeat_answer(self, now_ms: int, beat: Heartbeat) -> Decision:
         """What somebody hears who sends 904 as a request: for how long this node will wait."""
-        if beat.broker_id < 1:
+        identity = beat.cluster_name, beat.broker_name, BrokerId(beat.broker_id)
+        if beat.broker_id < 1 or not is_at(self.state, identity, beat.broker_addr):
+            # Who has not registered where it is has no promise: somebody else may have its id.
             return heartbeat_answer(beat)
         return self.probing.answer(now_ms, beat)
 
@@ -311,9 +317,13 @@ class ControllerMachine:
             return [reply(request.token, silence_answer(now_ms, self.probing, request.ext_fields))]
         if code not in WRITES:
             return [reply(request.token, not_supported(code))]
-        self._hear_sender(now_ms, request)
+        twin = self._twins.refused(now_ms, self.state, request)
+        if twin is None:
+            self._hear_sender(now_ms, request)
         if not self._leader:
             return [reply(request.token, NOT_LEADER)]
+        if twin is not None:
+            return [reply(request.token, twin), *self._twins.notes(now_ms, request, twin)]
         name = request.ext_fields.get("brokerName", "")
         return self._admit(now_ms, Work(name, request, "", now_ms))
 

@@ -42,7 +42,7 @@ class Heartbeat(Struct, rename="camel", gc=False):
             kind say it.
         async_learner: it copies the log and shall never be master; as above.
         write_lease: as master it acknowledges nothing alone for longer than it was promised; as above.
-        broker_addr: its address, where it names no id: brokers of 5.0.0 and 5.1.0 do not.
+        broker_addr: its address, which is all that brokers of 5.0.0 and 5.1.0 say of who they are.
     """
 
     broker_id: _Int64 = NOBODY
@@ -56,7 +56,7 @@ class Heartbeat(Struct, rename="camel", gc=False):
     stalled_ms: _Int64 = 0
     async_learner: bool = False
     write_lease: bool = False
-    broker_addr: str = field(default="", name="-")
+    broker_addr: str = ""
 
     @classmethod
     def of(cls, ext_fields: Mapping[str, str] | None) -> Heartbeat:
@@ -75,7 +75,7 @@ class Heartbeat(Struct, rename="camel", gc=False):
             long_field(fields, "stalledMs", 0),
             bool_field(fields, "asyncLearner"),
             bool_field(fields, "writeLease"),
-            fields.get("brokerAddr", "") if broker_id < 1 else "",
+            fields.get("brokerAddr", ""),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.membership.confirmation import is_told, other_master
+from rmqha.broker.membership.confirmation import is_told, namesake, other_master
 from rmqha.remoting.bodies import SyncStateSet
 from rmqha.remoting.codes import ResponseCode
 
@@ -44,3 +44,10 @@ def test_codes_when_they_name_a_master_then_they_are_two() -> None:
     assert is_told(ResponseCode.SUCCESS)
     assert is_told(ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
     assert not is_told(ResponseCode.CONTROLLER_NOT_LEADER)
+
+
+def test_answer_when_its_id_is_at_another_address_then_that_is_no_proof_for_this_one() -> None:
+    """Two brokers with one identity both held the lease, and each acknowledged what the other lacked."""
+    assert namesake(OURS, "b:1") == "a:1"
+    assert namesake(OURS, "a:1") is None
+    assert namesake({**OURS, "masterAddress": ""}, "b:1") is None

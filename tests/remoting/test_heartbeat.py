@@ -69,7 +69,9 @@ def test_what_brokers_write_is_read_the_short_way() -> None:
     assert type(command) is HeartbeatCommand
     assert command.is_oneway
     assert (command.opaque, command.ext_fields) == (77, None)
-    assert command.beat == Heartbeat(2, "c", "a", 1, 70, 60, 10000, 3, write_lease=True)
+    assert command.beat == Heartbeat(
+        2, "c", "a", 1, 70, 60, 10000, 3, write_lease=True, broker_addr="10.0.0.1:10911"
+    )
     assert Heartbeat.of(SAID) == command.beat
 
 
@@ -86,12 +88,12 @@ def test_a_heartbeat_that_says_nothing_names_nobody() -> None:
 
 @pytest.mark.parametrize("names", [b"", b'"brokerId":"0",'])
 def test_a_heartbeat_without_an_id_says_its_address(names: bytes) -> None:
-    """Brokers of 5.0.0 have none, and masters of 5.1.0 say 0; whoever says an id needs no address."""
+    """Brokers of 5.0.0 have none, and masters of 5.1.0 say 0."""
     header = b'{"code":904,"extFields":{%b"brokerName":"a","brokerAddr":"h:1"}}'
     beat = beat_of(decode_heartbeat(header % names, b""))
     assert (beat.broker_id < 1, beat.broker_name, beat.broker_addr) == (True, "a", "h:1")
     named = beat_of(decode_heartbeat(header % b'"brokerId":"2",', b""))
-    assert (named.broker_id, named.broker_addr) == (2, "")
+    assert (named.broker_id, named.broker_addr) == (2, "h:1")
 
 
 def test_a_header_whose_last_code_is_another_is_another_request() -> None:

@@ -42,3 +42,16 @@ def other_master(
     # An election's body has the set without its epoch; that stands in the header.
     epoch = SyncStateSetEpoch(int_field(fields, "syncStateSetEpoch", found.epoch))
     return Told(fields, SyncStateSet(found.broker_ids, epoch).encode())
+
+
+def namesake(fields: Mapping[str, str] | None, address: str) -> str | None:
+    """The address at which the controllers have this master's id, when it is another one's.
+
+    A broker with a copy of its identity has registered there while this one was silent. Promises to one
+    id would be promises to both.
+
+    Args:
+        address: at which this broker registers.
+    """
+    named = master_of(fields)[2]
+    return named if named and named != address else None

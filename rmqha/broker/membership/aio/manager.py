@@ -12,7 +12,7 @@ from rmqha.base.machine import Note, Ticked
 from rmqha.broker.membership import events as ev
 from rmqha.broker.membership.aio.asking import ask
 from rmqha.broker.membership.aio.replication import Replication
-from rmqha.broker.membership.confirmation import is_told, other_master
+from rmqha.broker.membership.confirmation import is_told, namesake, other_master
 from rmqha.broker.membership.controller_requests import who_fields
 from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.membership.events import Effect, Event
@@ -266,10 +266,12 @@ class ReplicasManager:
             self._confirming = False
         if not is_told(answer.code):
             return
-        if other is None:
-            self._lease(Confirmed(number))
-        else:
+        if other is not None:
             self.give(other)
+        elif (found := namesake(answer.ext_fields, core.settings.broker_address)) is not None:
+            self._log.log("error", "identity_of_another_broker", at=found, by=leader)
+        else:
+            self._lease(Confirmed(number))
 
     # -- effects -----------------------------------------------------------------------------------
 
