@@ -101,8 +101,8 @@ class StoredMessage(Struct, frozen=True):
             "sysFlag": self.sys_flag, "properties": dict(self.properties), **body,
         }  # fmt: skip
 
-    def lines(self) -> list[tuple[str, str]]:
-        """Labels and values, as the Java tool lists them."""
+    def lines(self, body_path: str) -> list[tuple[str, str]]:
+        """Labels and values, as the Java tool lists them; the first is where it is stored."""
         stored = self.stored
         return [
             ("OffsetID:", self.offset_message_id),
@@ -119,7 +119,7 @@ class StoredMessage(Struct, frozen=True):
             ("Store Host:", self.store_address),
             ("System Flag:", str(self.sys_flag)),
             ("Properties:", map_text(self.properties, PROPERTIES_BUCKETS)),
-            ("Message Body Path:", self.body_path),
+            ("Message Body Path:", body_path),
         ]
 
     def java_text(self) -> str:

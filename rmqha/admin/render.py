@@ -32,10 +32,20 @@ def print_report(report: Report, style: Style, console: Console) -> None:
         for table in report.tables:
             console.print(_rich(table))
     elif style is Style.JSON:
-        console.file.write(fastjson.dumps(report.data).decode() + "\n")
+        console.file.write(_json(report.data, console.encoding) + "\n")
     else:
         console.file.write(report.plain)
     console.file.flush()
+
+
+def _json(data: object, encoding: str) -> str:
+    """JSON, and still JSON where the output's encoding lacks a letter of it."""
+    text = fastjson.dumps(data).decode()
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return fastjson.dumps_ascii(data).decode()
+    return text
 
 
 def _rich(table: Table) -> RichTable:

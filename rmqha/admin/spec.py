@@ -7,7 +7,7 @@ ids in another, where the name is ``-bn``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 from msgspec import Struct
@@ -162,8 +162,10 @@ def number_option(
     help: str,  # noqa: A002
 ) -> click.Option:
     """An option with a whole number."""
+    # To click 8.3 a default that is given is a value, None too: nothing would be required then.
+    given: dict[str, Any] = {} if default is None else {"default": default}
     return click.Option(
-        list(names), type=click.IntRange(low, high), default=default, required=required, help=help
+        list(names), type=click.IntRange(low, high), required=required, help=help, **given
     )
 
 

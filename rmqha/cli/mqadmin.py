@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import stat
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqha.admin.commands import ALL
+from rmqha.admin.java_commands import NOT_HERE
 from rmqha.admin.render import Style, print_report
 from rmqha.admin.report import Report
 from rmqha.admin.spec import CommandSpec, Here
@@ -47,9 +49,14 @@ EXIT_UNREACHABLE = 3
 FILE_COLUMNS = 200
 TOOLS_FILE = "RMQHA_TOOLS_FILE"
 _NUMBER_MAX = (1 << 64) - 1
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""What Python makes of a byte that is none of UTF-8."""
 _UNREADABLE = ValueError, LookupError, AttributeError, RecursionError
 """What YAML's reader lets through of its own: for a day that is none, a tag that does not fit its text,
 brackets within brackets."""
+
+_ANY_BYTES = frozenset({"body", "output", "stores"})
+"""Arguments that may be other bytes than UTF-8: a message, and names of files."""
 
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -213,13 +220,30 @@ def read_credentials() -> Credentials | None:
             raise click.UsageError(f"{TOOLS_FILE}={path}: there is no such file") from None
         return None
     except (OSError, *_UNREADABLE, yaml.YAMLError) as error:
-        raise click.UsageError(f"{path} cannot be read: {type(error).__name__}") from error
+        # Its own words would show what stands there, which is a secret.
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f" in line {mark.line + 1}"
+        raise click.UsageError(f"{path} cannot be read: {type(error).__name__}{where}") from error
     members = found if isinstance(found, dict) else {}
     # YAML reads a key of digits as a number.
     key, secret = (members.get(name) for name in ("accessKey", "secretKey"))
     if key is None or secret is None:
         raise click.UsageError(f"{path} has no accessKey and secretKey")
     return Credentials(str(key), str(secret), str(members.get("securityToken") or ""))
+
+
+def _need_utf8(arguments: Mapping[str, object]) -> None:
+    """Refuse texts that no server could be told.
+
+    Raises:
+        click.UsageError: it names the option.
+    """
+    for parameter in click.get_current_context().command.params:
+        value = arguments.get(parameter.name or "")
+        texts = value if isinstance(value, tuple) else (value,)
+        strange = any(isinstance(text, str) and _SURROGATE.search(text) for text in texts)
+        if strange and parameter.name not in _ANY_BYTES:
+            raise click.UsageError(f"{parameter.opts[0]} is not UTF-8")
 
 
 def _command(spec: CommandSpec) -> click.Command:
@@ -250,6 +274,7 @@ def _command(spec: CommandSpec) -> click.Command:
     ) -> None:
         if as_json and as_plain:
             raise click.UsageError("--json and --plain exclude each other")
+        _need_utf8(arguments)
         style = Style.JSON if as_json else Style.PLAIN if as_plain else Style.TABLES
         tls: Tls | None = click.get_current_context().find_object(Tls)
         try:
@@ -287,14 +312,37 @@ def client_tls(use_tls: bool, tls_config: str | None) -> Tls | None:
         raise click.UsageError(str(error)) from error
 
 
+class _Commands(click.Group):
+    """The commands; those of the Java tool that are not here are told from typing errors."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is named.
+
+        Raises:
+            click.UsageError: there is none.
+        """
+        if args and args[0] in NOT_HERE:
+            raise click.UsageError(f"{args[0]} is not in this tool; the Java tool's mqadmin has it")
+        return super().resolve_command(ctx, args)
+
+
 @click.pass_context
-def _prepare(context: click.Context, use_tls: bool, tls_config: str | None) -> None:
+def _prepare(
+    context: click.Context, use_tls: bool, tls_config: str | None, as_json: bool, as_plain: bool
+) -> None:
     """What all commands have in common."""
+    if as_json or as_plain:
+        flag = "--json" if as_json else "--plain"
+        raise click.UsageError(
+            f"{flag} stands behind the command: {context.invoked_subcommand} {flag}"
+        )
     context.obj = client_tls(use_tls, tls_config)
 
 
 main = version_option("mqadmin")(
-    click.Group(
+    _Commands(
         "mqadmin",
         callback=_prepare,
         params=[
@@ -309,6 +357,8 @@ main = version_option("mqadmin")(
                 envvar="RMQHA_TLS_CONFIG",
                 help="Speak TLS as this tls.properties says (its tls.client keys).",
             ),
+            click.Option(["--json", "as_json"], is_flag=True, hidden=True),
+            click.Option(["--plain", "as_plain"], is_flag=True, hidden=True),
         ],
         commands=[*(_command(spec) for spec in ALL), convert_store],
         help="Look after RocketMQ clusters, of rmqha or of Apache RocketMQ.",

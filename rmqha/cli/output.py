@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 EXIT_UNWRITTEN = 1
 STDOUT = 1
+_ESCAPED = "backslashreplace"
+"""What the output's encoding does not have is shown as its number: an answer is worth more than a letter."""
+_NEVER_RAISE = frozenset({"ignore", "namereplace", "replace", "xmlcharrefreplace"})
+"""What people may ask for with PYTHONIOENCODING."""
 
 
 class NotWritten(OSError):
@@ -136,7 +140,7 @@ def _guard() -> None:
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=None if before is None else before.encoding,
-        errors=None if before is None else before.errors,
+        errors=before.errors if before is not None and before.errors in _NEVER_RAISE else _ESCAPED,
         line_buffering=isinstance(before, io.TextIOWrapper)
         and (before.line_buffering or before.write_through),
     )

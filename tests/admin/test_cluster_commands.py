@@ -388,12 +388,12 @@ def test_progress_when_asked_for_clients_then_each_queue_has_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("version", "shown"),
-    [(515, "V5_5_1"), (479, "V5_3_3"), (409, "V4_9_8"), (399, "V4_9_3"), (317, "317")],
+    [(515, "V5_5_1"), (479, "V5_3_3"), (409, "V4_9_8"), (399, "V4_9_3"), (317, "V4_5_2")],
 )
 def test_progress_of_all_when_members_are_of_several_releases_then_the_oldest(
     version: int, shown: str
 ) -> None:
-    """It is what holds a group back; a release that we cannot name keeps its number."""
+    """It is what holds a group back."""
     online = {
         "connectionSet": [{"clientId": "a", "version": 515}, {"clientId": "b", "version": version}],
         "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
@@ -436,6 +436,31 @@ def test_ordered_topic_when_made_at_one_broker_then_the_others_stay_in_its_confi
     assert (calls[-1].command.ext_fields or {})["value"] == "b:2"
     with pytest.raises(NotFound, match="c:1"):
         run(f"updateTopic {SERVERS} -b c:1 -t T -o true", by_code(table))
+
+
+def test_setting_when_it_is_so_already_then_it_is_not_shown_as_updated() -> None:
+    """Who reads "Updated" of a key that is read at the start believes that it can be changed."""
+    said = {"a:1": None, "b:1": "it is so already: nothing was changed"}
+    answers = {106: cluster("a", "b"), 25: lambda call: call.command.reply(0, said[call.address])}
+    report, _ = run(
+        f"updateBrokerConfig {SERVERS} -c C -k minInSyncReplicas -v 1", by_code(answers)
+    )
+    updated, unchanged = report.tables
+    assert (updated.title, updated.rows) == ("Updated", [("a:1", "minInSyncReplicas", "1")])
+    assert (unchanged.title, [row[0] for row in unchanged.rows]) == ("Not changed", ["b:1"])
+    assert (report.data["updated"], report.data["unchanged"]) == (["a:1"], ["b:1"])
+    assert report.plain == (
+        "update broker config success, a:1\nupdate broker config success, b:1\n"
+    )
+
+
+def test_consume_stats_when_the_broker_hangs_then_it_is_found_out_by_a_short_question() -> None:
+    """The answer itself may take 50 s, and so long nobody knew what was wrong."""
+    stats = {"consumeStatsList": [], "totalDiff": 0}
+    _, calls = run("brokerConsumeStats -b b:1", by_code({28: reply(16), 317: reply(0, stats)}))
+    assert [(call.command.code, call.timeout_ms) for call in calls] == [(28, 3_000), (317, 50_000)]
+    with pytest.raises(Unreachable, match="in time"):
+        run("brokerConsumeStats -b b:1", by_code({28: Unreachable("b:1 did not answer in time")}))
 
 
 # -- usage -------------------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ def replay(captured: Captured) -> tuple[Any, list[Call]]:
         if captured.line[0] == "consumerProgress" and call.command.code == 105 and topic == "Shown":
             # Whether the topic is static: the capture is from before we asked.
             return SHOWN
+        if captured.line[0] == "brokerConsumeStats" and call.command.code == 28:
+            return call.command.reply(0)  # whether the broker hangs is asked since then
         address, code, reply = next(left)
         assert (address, code) == (call.address, call.command.code)
         return reply

@@ -33,7 +33,7 @@ def answered(views: dict[str, Any]) -> Answer:
     def answer(call: Call) -> RemotingCommand:
         if call.command.code == 1005:
             fields = {"isLeader": "true" if call.address == "n0:1" else "false",
-                      "controllerLeaderAddress": "n0:1"}  # fmt: skip
+                      "controllerLeaderAddress": "n0:1", "peers": views.get("peers", "")}  # fmt: skip
             return call.command.reply(0, None, fields)
         found = views.get(call.address.partition(":")[0])
         if isinstance(found, list):
@@ -96,22 +96,60 @@ def test_views_when_a_removed_node_is_asked_then_it_is_not_counted() -> None:
     assert report.data["brokerSets"] == {"a": controller_views.MATCHING}
 
 
+def test_views_when_the_files_have_other_addresses_than_the_log_then_those_are_asked() -> None:
+    """After a change of addresses the log's are those of the last change of the group."""
+    members = [{"id": one, "address": f"old-{one}:1", "votes": True} for one in NODES]
+    given = {node: {**view(node, a=2), "members": members} for node in NODES}
+    where = {"peers": "".join(f"{node}:{node}:1;" for node in NODES)}
+    report, calls = views_of({**given, **where})
+    assert {call.address for call in calls} == {"n0:1", "n1:1", "n2:1"}
+    assert (report.failures, report.data["brokerSets"]) == ((), {"a": controller_views.MATCHING})
+    assert [row[1] for row in report.tables[0].rows] == ["n0:1", "n1:1", "n2:1"]
+    assert [one["address"] for one in report.data["members"]] == ["n0:1", "n1:1", "n2:1"]
+
+
+def test_views_when_a_node_names_ids_alone_then_the_log_has_the_addresses() -> None:
+    """1005 of a JRaft group, or of an older release, has no addresses by id."""
+    given = {node: view(node, a=2) for node in NODES}
+    report, calls = views_of({**given, "peers": "n0;n1;n2;"})
+    assert {call.address for call in calls} == {"n0:1", "n1:1", "n2:1"}
+    assert report.failures == ()
+
+
+def test_views_when_no_set_is_known_then_the_text_says_so() -> None:
+    """Nothing at all looked like an answer that was lost."""
+    report, _ = views_of({node: view(node) for node in NODES})
+    assert report.plain == "no broker set is known\n"
+
+
 def test_views_when_nobody_answers_then_unreachable() -> None:
     with pytest.raises(Unreachable):
         views_of({})
 
 
 def test_addition_when_it_is_done_then_the_leader_was_asked_with_time_to_wait() -> None:
-    given = {"n0": (0, None)}
-    report, calls = drive(
-        controller_members.add(("n1:1",), "n9", "n9:1", 30), answered({**given, "n1": view("n1")})
-    )
+    given = {"n0": [view("n0"), (0, None)], "n1": view("n1")}
+    report, calls = drive(controller_members.add(("n1:1",), "n9", "n9:1", 30), answered(given))
     last = calls[-1]
     assert (last.address, last.command.code, last.timeout_ms) == ("n0:1", 60020, 33_000)
     assert last.command.ext_fields == {
         "action": "add", "nodeId": "n9", "address": "n9:1", "waitMs": "30000",
     }  # fmt: skip
     assert report.data["done"] == "joined"
+    assert report.failures == ()
+
+
+@pytest.mark.parametrize(("wait_s", "failures"), [(3, ["n9 has no vote after 3 s"]), (0, [])])
+def test_addition_when_there_is_no_vote_then_only_who_waited_is_told_of_a_failure(
+    wait_s: int, failures: list[str]
+) -> None:
+    """Else ``addController && removeController`` goes on with a node that never came."""
+    given = {"n0": [view("n0"), (0, "it joins, and votes when it has caught up")]}
+    exchange = controller_members.add(("n0:1",), "n9", "n9:1", wait_s)
+    report, _ = drive(exchange, answered(given))
+    assert report.data["done"] == "joins"
+    assert report.data["remark"] == "it joins, and votes when it has caught up"
+    assert [str(failure) for failure in report.failures] == failures
 
 
 def test_removal_when_it_is_refused_then_the_reason_is_told() -> None:
@@ -127,13 +165,31 @@ def test_removal_when_there_is_no_such_member_then_nothing_may_be_stopped() -> N
     assert report.data["done"] == "nothing to do"
     assert report.data["remark"] == "n9 is no member: the group is n0, n1"
     assert "stopped" not in report.plain
+    assert [str(failure) for failure in report.failures] == [report.data["remark"]]
 
 
-def test_change_when_the_leader_has_changed_meanwhile_then_the_next_is_asked() -> None:
-    given = {"n0": [view("n0"), (2007, "not here"), (0, None)]}
+def test_change_when_the_leader_has_changed_meanwhile_then_the_next_has_the_same_time() -> None:
+    """Else it is given up after three seconds, while the change goes on."""
+    given = {"n0": [view("n0"), (2007, "not here"), view("n0"), (0, None)]}
     report, calls = drive(controller_members.remove(("n0:1",), "n1", 5), answered(given))
-    assert [call.command.code for call in calls].count(60020) == 2
+    asked = [call.timeout_ms for call in calls if call.command.code == 60020]
+    assert asked == [8_000, 8_000]
     assert report.data["done"] == "removed"
+
+
+def test_removal_when_the_old_leader_did_it_and_told_nobody_then_it_is_done() -> None:
+    """The next leader knows no such member, but there was one a moment ago."""
+    after = {**view("n0"), "members": view("n0")["members"][::2]}
+    given = {"n0": [view("n0"), (2007, "not here"), after, (0, "n1 is no member")]}
+    report, _ = drive(controller_members.remove(("n0:1",), "n1", 5), answered(given))
+    assert report.data["done"] == "removed"
+    assert report.failures == ()
+
+
+def test_change_when_one_leader_after_the_other_is_lost_then_refused() -> None:
+    given = {"n0": [view("n0"), (2007, "not here")] * 3}
+    with pytest.raises(Refused, match="not here"):
+        drive(controller_members.remove(("n0:1",), "n1", 5), answered(given))
 
 
 def test_transfer_when_no_node_is_named_then_any() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import re
 import socket
 import stat
 import tempfile
@@ -17,6 +18,8 @@ from click.testing import CliRunner, Result
 
 from rmqha.admin import messages
 from rmqha.admin.controller_state import ControllerState
+from rmqha.admin.java_commands import NOT_HERE
+from rmqha.admin.messages import decode_messages
 from rmqha.cli.mqadmin import main
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
@@ -28,6 +31,7 @@ from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
 from tests.admin.golden import CLUSTER, CONTROLLER, NAME_SERVER, last_answer
 
+MEMBER = {"clientId": "c@1", "clientAddr": "10.0.0.9:1", "language": "JAVA", "version": 479}
 Reply = Callable[[RemotingCommand], RemotingCommand]
 FIRST = {
     code: answer for one in reversed(CLUSTER) for _, code, answer in reversed(one.answers)
@@ -37,6 +41,11 @@ FIRST = {
 FIRST[105] = next(one.answers[0][2] for one in CLUSTER if one.line[0] == "topicStatus")
 FIRST[1012] = RemotingCommand(0, ext_fields={"nextBrokerId": "3"})
 FIRST[310] = RemotingCommand(0, ext_fields={"msgId": "X", "queueId": "0", "queueOffset": "7"})
+FIRST[203] = RemotingCommand(0, body=fastjson.dumps({"connectionSet": [MEMBER]}))
+FIRST[204] = FIRST[203]
+FIRST[207] = FIRST[318] = RemotingCommand(0)
+FIRST[319] = RemotingCommand(0, body=b"listenPort=9876\n")
+UNIQUE_ID = decode_messages(FIRST[12].body)[0].message_id
 MESSAGE_ID = next(one.line[-3] for one in CLUSTER if one.line[0] == "queryMsgById")
 
 
@@ -120,6 +129,8 @@ class Cluster:
         fields = dict(answer.ext_fields or {})
         if "controllerLeaderAddress" in fields:
             fields["controllerLeaderAddress"] = self.address
+        if "peers" in fields:
+            fields["peers"] = f"n0:{self.address};"
         body = answer.body
         if command.code in {105, 106}:
             for port in (b"30911", b"30921", b"20022"):
@@ -202,6 +213,13 @@ def lines_of(cluster: Cluster) -> dict[str, list[str]]:
         "wipeWritePerm": ["-n", here, "-b", "broker-a"],
         "addWritePerm": ["-n", here, "-b", "broker-a"],
         "queryMsgById": ["-n", here, "-t", "Shown", "-i", MESSAGE_ID],
+        "consumerConnection": ["-n", here, "-g", "G"],
+        "producerConnection": ["-n", here, "-g", "PG", "-t", "Shown"],
+        "deleteSubGroup": ["-n", here, "-c", "DefaultCluster", "-g", "G"],
+        "getNamesrvConfig": ["-n", here],
+        "updateNamesrvConfig": ["-n", here, "-k", "key", "-v", "value"],
+        "updateTopicPerm": ["-b", here, "-t", "Static", "-p", "4"],
+        "queryMsgByUniqueKey": ["-n", here, "-t", "Shown", "-i", UNIQUE_ID],
         "queryMsgByKey": ["-n", here, "-t", "Shown", "-k", "key-2"],
         "queryMsgByOffset": ["-n", here, "-t", "Shown", "-b", "broker-a", "-i", "1", "-o", "2"],
         "sendMessage": ["-n", here, "-t", "Shown", "-p", "hello"],
@@ -241,7 +259,9 @@ ASKS = {
     "getControllerMetaData": 1005, "getSyncStateSet": 1006, "haStatus": 907, "queryMsgById": 12,
     "queryMsgByKey": 12, "queryMsgByOffset": 11, "resetOffsetByTime": 222, "sendMessage": 310,
     "topicList": 206, "topicRoute": 105, "topicStatus": 202, "updateBrokerConfig": 25,
-    "updateControllerConfig": 1009, "updateSubGroup": 200, "updateTopic": 17, "wipeWritePerm": 205,
+    "consumerConnection": 203, "producerConnection": 204, "deleteSubGroup": 207,
+    "getNamesrvConfig": 319, "updateNamesrvConfig": 318, "updateTopicPerm": 17,
+    "queryMsgByUniqueKey": 12, "updateControllerConfig": 1009, "updateSubGroup": 200, "updateTopic": 17, "wipeWritePerm": 205,
     "deleteLogicalQueue": 215, "migrateLogicalQueue": 351, "queryLogicalQueueMapping": 351,
     "remappingStaticTopic": 351, "updateLogicalQueueMapping": 351, "updateLogicalQueueNum": 351,
     "updateStaticTopic": 351,
@@ -321,6 +341,9 @@ async def test_wrong_usage_exits_with_2(name: str) -> None:
         ["electMaster", "-a", "127.0.0.1:1", "-b", "x", "-bn", "b", "-c", "c"],
         ["cleanBrokerMetadata", "-a", "127.0.0.1:1", "-bn", "b"],
         ["updateControllerConfig", "-a", "127.0.0.1:1", "-k", "a=b", "-v", "c"],
+        ["queryMsgByOffset", "-n", "127.0.0.1:1", "-t", "T", "-b", "b", "-o", "1"],
+        ["queryMsgByOffset", "-n", "127.0.0.1:1", "-t", "T", "-b", "b", "-i", "1"],
+        ["updateLogicalQueueNum", "-n", "127.0.0.1:1", "-t", "T", "-c", "c"],
         ["nonsense"],
     ],
 )
@@ -401,6 +424,27 @@ async def test_watch_repeats_through_failures_until_interrupted(
     assert "moving" in result.stderr
 
 
+async def test_command_when_the_java_tool_alone_has_it_then_that_is_said() -> None:
+    """Who comes from Java's types it, and would look for a typing error."""
+    result = await mqadmin("statsAll", "-n", "127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "statsAll is not in this tool; the Java tool's mqadmin has it" in result.stderr
+
+
+def test_commands_of_the_java_tool_when_not_here_then_the_document_lists_them() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "COMMANDS.md").read_text()
+    (line,) = [line for line in text.splitlines() if line.startswith("Of the Java tool's commands")]
+    assert set(re.findall(r"`(\w+)`", line)) == NOT_HERE
+    assert not NOT_HERE & set(main.commands)
+
+
+@pytest.mark.parametrize("flag", ["--json", "--plain"])
+async def test_style_when_given_before_the_command_then_its_place_is_told(flag: str) -> None:
+    result = await mqadmin(flag, "clusterList", "-n", "127.0.0.1:1")
+    assert result.exit_code == 2
+    assert f"{flag} stands behind the command: clusterList {flag}" in result.stderr
+
+
 async def test_names_are_never_markup(cluster: Cluster) -> None:
     """A broker called [red] must stay readable."""
     body = last_answer(CONTROLLER, 1006).body.replace(b"broker-a", b"[red]b")
@@ -423,6 +467,44 @@ async def test_body_is_written_where_the_text_says_but_not_for_machines(
     assert str(path) in plain.stdout
     assert b"body-2" == path.read_bytes()
     assert 0o600 == path.stat().st_mode & 0o777
+
+
+async def test_body_when_it_is_no_text_then_the_bytes_that_were_typed_are_sent(
+    cluster: Cluster,
+) -> None:
+    """A body is bytes; a traceback was all that came of these."""
+    sent: list[bytes] = []
+    answer = cluster._reply
+
+    def noted(command: RemotingCommand) -> RemotingCommand:
+        sent.append(bytes(command.body))
+        del cluster.replies[310]
+        return answer(command)
+
+    cluster.replies[310] = noted
+    result = await mqadmin(
+        "sendMessage", "-n", cluster.address, "-t", "Shown", "-p", "\udcff\udcfe"
+    )
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert sent == [b"\xff\xfe"]
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        (["updateBrokerConfig", "-b", "127.0.0.1:1", "-k", "regionId", "-v", "\udcff"], "-v"),
+        (["updateControllerConfig", "-a", "127.0.0.1:1", "-k", "\udcff", "-v", "x"], "-k"),
+        (["createUser", "-b", "127.0.0.1:1", "-u", "\udcff", "-p", "x"], "-u"),
+        (["copyUser", "-f", "127.0.0.1:1", "-t", "127.0.0.1:1", "-u", "ann,\udcff"], "-u"),
+    ],
+)
+async def test_argument_when_it_is_no_text_then_it_is_wrong_usage(
+    line: list[str], option: str
+) -> None:
+    """These go into texts that a server reads; some ended in a traceback."""
+    result = await mqadmin(*line)
+    assert result.exit_code == 2
+    assert f"Error: {option} is not UTF-8" in result.stderr
 
 
 async def test_export_is_written_in_every_style_before_it_is_told(

@@ -217,8 +217,20 @@ def test_tools_file_when_yaml_cannot_take_it_then_the_usage_names_it(
     path = tmp_path / "tools.yml"
     path.write_bytes(content)
     monkeypatch.setenv(mqadmin.TOOLS_FILE, str(path))
-    with pytest.raises(click.UsageError, match=r"tools\.yml cannot be read"):
+    with pytest.raises(click.UsageError, match=r"tools\.yml cannot be read: \w+( in line \d+)?$"):
         mqadmin.read_credentials()
+
+
+def test_tools_file_when_yaml_finds_a_mistake_then_its_line_is_told_and_not_its_text(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The text is a secret; "ParserError" alone sends people through the whole file."""
+    path = tmp_path / "tools.yml"
+    path.write_text("accessKey: root\nsecretKey: [verysecret\n")
+    monkeypatch.setenv(mqadmin.TOOLS_FILE, str(path))
+    with pytest.raises(click.UsageError, match=r"ParserError in line 3$") as caught:
+        mqadmin.read_credentials()
+    assert "verysecret" not in str(caught.value)
 
 
 def test_tls_file_when_it_is_a_directory_then_that_is_said(tmp_path: Path) -> None:

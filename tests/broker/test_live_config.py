@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from rmqha.base.errors import DiskFailed
 from rmqha.broker.admin.config_changes import (
     CONTROLLERS_MAX,
     LIVE,
+    UNCHANGED,
     ConfigRefused,
     edited,
     read_update,
@@ -96,6 +99,17 @@ def test_update_when_refused_then_nothing_changes(text: bytes, code: int, words:
     found = read_update(text, DEFAULTS)
     assert isinstance(found, ConfigRefused)
     assert (found.code, words in found.remark) == (code, True)
+
+
+@pytest.mark.parametrize("key", ["minInSyncReplicas", "slaveReadEnable"])
+def test_update_when_the_value_is_this_one_already_then_the_answer_says_so(
+    cluster: ReplicaCluster, key: str
+) -> None:
+    """The answer "Updated" of a key that is read at the start made believe that it can be changed."""
+    answer = update(cluster, f"{key}={shown(cluster)[key]}".encode())
+    assert (answer.code, answer.remark) == (0, UNCHANGED)
+    assert file_of(cluster) == FILE.decode()
+    assert update(cluster, b"slaveReadEnable=true").remark is None
 
 
 def test_update_when_only_the_file_has_a_key_then_it_is_named_as_unknown() -> None:
@@ -258,6 +272,15 @@ def test_controllers_when_the_file_of_a_broker_alone_names_some_then_a_reload_ta
         assert broker.admin.change_config(wanted) is None
         assert broker.config.values["slaveReadEnable"] == "true"
         assert broker.config.values["controllerAddr"] == ""
+
+
+def test_live_keys_when_settings_are_read_then_all_of_them_are_listed() -> None:
+    """In an incident nobody has the time to try which keys are taken without a restart."""
+    text = (Path(__file__).parents[2] / "docs" / "SETTINGS.md").read_text()
+    (listed,) = [line for line in text.splitlines() if line.startswith("A running broker takes ")]
+    names = set(re.findall(r"`(\w+)`", listed))
+    assert names >= LIVE
+    assert names & set(DEFAULTS) == LIVE
 
 
 def test_live_keys_are_known() -> None:

@@ -39,7 +39,7 @@ from rmqha.broker.topics.changes import (
     parse_topics,
 )
 from rmqha.broker.topics.topic_table import DataVersion, TopicConfig, has_priorities
-from rmqha.remoting.topic_names import CLOSED_TOPICS
+from rmqha.remoting.topic_names import CLOSED_TOPICS, is_system_topic
 from rmqha.store import properties as props
 from rmqha.store.record import Message, pack_host
 
@@ -617,7 +617,7 @@ def asked(**changes: str) -> dict[str, str]:
 )
 def test_topic_when_illegal_then_java_s_code(changes: dict[str, str], code: int) -> None:
     """17 must leave the table as it is."""
-    refusal = parse_topic(asked(**changes), lambda _: None, protect_system=True)
+    refusal = parse_topic(asked(**changes), lambda _: None, is_system_topic)
     assert isinstance(refusal, Refusal)
     assert refusal.code == code
 
@@ -625,7 +625,7 @@ def test_topic_when_illegal_then_java_s_code(changes: dict[str, str], code: int)
 def test_topic_when_altered_then_its_other_attributes_stay() -> None:
     """updateTopic names what changes only."""
     old = TopicConfig("T", attributes={"message.type": "FIFO", "reserve.time": "5"})
-    topic = parse_topic(asked(attributes="+reserve.time=9"), lambda _: old, protect_system=True)
+    topic = parse_topic(asked(attributes="+reserve.time=9"), lambda _: old, is_system_topic)
     assert isinstance(topic, TopicConfig)
     assert topic.attributes == {"message.type": "FIFO", "reserve.time": "9"}
     assert (topic.read_queue_nums, topic.perm) == (4, 6)
@@ -634,7 +634,7 @@ def test_topic_when_altered_then_its_other_attributes_stay() -> None:
 def test_topic_when_its_messages_have_priorities_then_it_says_so() -> None:
     """Pops of it begin with the most urgent."""
     wanted = asked(attributes="+message.type=PRIORITY")
-    topic = parse_topic(wanted, lambda _: None, protect_system=True)
+    topic = parse_topic(wanted, lambda _: None, is_system_topic)
     assert isinstance(topic, TopicConfig)
     assert has_priorities(topic)
 
@@ -643,4 +643,4 @@ def test_topic_when_its_messages_have_priorities_then_it_says_so() -> None:
 def test_topics_when_the_list_is_garbage_then_refused(body: bytes) -> None:
     """18 is all or none."""
     with pytest.raises(RemoteProtocolError):
-        parse_topics(body, lambda _: None, protect_system=True)
+        parse_topics(body, lambda _: None, is_system_topic)

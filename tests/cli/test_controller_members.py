@@ -84,3 +84,31 @@ def test_member_when_it_joins_then_it_is_ready_only_with_a_vote_and_can_lead(
     assert "n7 is not among" in refused.output
     refused = mqadmin("addController", "-a", leader.address, "-i", "n0", "--address", "other:1")
     assert "n0 is a member at" in refused.output
+
+
+def test_views_when_all_nodes_got_new_addresses_then_they_are_asked_there(trio: Group) -> None:
+    """After a change of members the log has addresses, and after one of addresses they are old."""
+    leader = trio.wait_leader()
+    nobody = ("-i", "n9", "--address", "127.0.0.1:1")
+    failed = mqadmin("addController", "-a", leader.address, *nobody, "-w", "1")
+    assert (failed.exit_code, failed.stderr) == (1, "mqadmin: n9 has no vote after 1 s\n")
+    done("removeController", "-a", leader.address, "-i", "n9")
+    failed = mqadmin("removeController", "-a", leader.address, "-i", "n99")
+    assert (failed.exit_code, "n99 is no member" in failed.stderr) == (1, True)
+    for node in trio.nodes:
+        node.kill()
+    for node in trio.nodes:
+        node.port = trio.spare_ports.pop()
+        node.address = f"127.0.0.1:{node.port}"
+    peers = ";".join(f"{node.name}-{node.address}" for node in trio.nodes)
+    for node in trio.nodes:
+        node.properties["controllerDLegerPeers"] = peers
+        node.start()
+    for node in trio.nodes:
+        node.wait_boot()
+    trio.wait_leader()
+    views = done("controllerViews", "-a", trio.nodes[0].address)
+    assert {one["id"]: one["address"] for one in views["members"]} == {  # type: ignore[index]
+        node.name: node.address for node in trio.nodes
+    }
+    assert views["views"].keys() == {"n0", "n1", "n2"}  # type: ignore[attr-defined]  # JSON

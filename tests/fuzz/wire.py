@@ -53,6 +53,7 @@ from rmqha.remoting.frame import FrameDecoder
 from rmqha.remoting.headers import ext_fields
 from rmqha.remoting.heartbeat import beat_of, decode_heartbeat
 from rmqha.remoting.repeats import HeaderCache
+from rmqha.remoting.topic_names import is_system_topic
 from rmqha.store.batches import split_client_batch
 from rmqha.store.compression import plain_body
 from rmqha.store.record import Message, pack_host
@@ -170,7 +171,7 @@ def _tables(data: bytes) -> None:
 
 
 def _topics(data: bytes) -> None:
-    parse_topics(data, lambda _: None, protect_system=True)
+    parse_topics(data, lambda _: None, is_system_topic)
 
 
 def _consumer_data(data: bytes) -> None:

@@ -72,7 +72,9 @@ class Stage:
     def real(self, side: Side, name: str, *args: str) -> str:
         """What the real mqadmin prints."""
         words = [name, "-n", side.servers, *side.words(args, "MadeByJava")]
-        return base64.b64decode(self.peer.ask("\t".join(words))).decode()
+        text = base64.b64decode(self.peer.ask("\t".join(words))).decode()
+        # It writes all tracks of a message into one line.
+        return _TRACKS.sub("]\n", text) if name == "queryMsgByUniqueKey" else text
 
     def ours(self, side: Side, name: str, *args: str, style: str = "--plain") -> str:
         """What ours prints; it must succeed."""
@@ -90,6 +92,8 @@ class Stage:
             lines[side.name] = shared(real)
         assert lines[PYTHON] == lines[JAVA]
 
+
+_TRACKS = re.compile(r"\](?=MessageTrack \[|\Z)")
 
 _MOVING = [
     # Rates of the last seconds; the real topicStatus always says 0.0.
@@ -109,7 +113,13 @@ _MOVING = [
     (re.compile(r"MadeBy(Java|Us)"), "Own"),
     (re.compile(r"timestamp\(string\)\[\d+\], timestamp\(long\)\[\d+\]"), "TIMESTAMP"),
 ]  # fmt: skip
-_UNSORTED = {"getBrokerConfig", "resetOffsetByTime", "consumeMessage"}
+_UNSORTED = {
+    "getBrokerConfig",
+    "getNamesrvConfig",
+    "consumerConnection",
+    "resetOffsetByTime",
+    "consumeMessage",
+}
 """Lines, or queues, in the order of a hash table; ours are sorted."""
 
 
@@ -160,7 +170,8 @@ def heartbeat(group: str, kind: str, tags: list[str]) -> bytes:
         "messageModel": "CLUSTERING", "subscriptionDataSet": [subscription], "unitMode": False,
     }  # fmt: skip
     members = {"clientID": f"127.0.0.1@{group}", "consumerDataSet": [consumer],
-               "heartbeatFingerprint": 0, "producerDataSet": [], "withoutSub": False}  # fmt: skip
+               "heartbeatFingerprint": 0, "withoutSub": False,
+               "producerDataSet": [{"groupName": f"ProducerOf{group}"}]}  # fmt: skip
     return json.dumps(members).encode()
 
 
@@ -264,6 +275,9 @@ READING = [
     "consumerProgress -g Offline", "brokerConsumeStats -b {b}", "brokerConsumeStats -b {b} -l 1",
     "haStatus -b {b}", "haStatus -c {c}",
     f"queryMsgById -t {TOPIC} -i {{id2}} -f UTF-8", f"queryMsgById -t {TOPIC} -i {{id5}},{{id0}}",
+    f"queryMsgByUniqueKey -t {TOPIC} -i {{id2}}", f"queryMsgByUniqueKey -t {TOPIC} -i {{id1}} -a",
+    "consumerConnection -g Filtered", "consumerConnection -g Pushed -b {b}",
+    f"producerConnection -g ProducerOfPushed -t {TOPIC}",
     f"queryMsgByKey -t {TOPIC} -k all", f"queryMsgByKey -t {TOPIC} -k key-3 -m 1",
     f"queryMsgByOffset -t {TOPIC} -b {BROKER} -i 1 -o 2 -f UTF-8",
     f"consumeMessage -t {TOPIC}", f"consumeMessage -t {TOPIC} -b {BROKER} -i 1",
@@ -307,7 +321,9 @@ WRITING = [
     f"resetOffsetByTime -g Pushed -t {TOPIC} -s 0 -b {{b}} -q 1 -o 2",
     "updateBrokerConfig -b {b} -k messageIndexEnable -v true",
     "updateBrokerConfig -c {c} -k messageIndexEnable -v true",
-    f"wipeWritePerm -b {BROKER}", f"addWritePerm -b {BROKER}", "deleteTopic -c {c} -t {own}2",
+    f"wipeWritePerm -b {BROKER}", f"addWritePerm -b {BROKER}",
+    "updateTopicPerm -c {c} -t {own}2 -p 4", "deleteTopic -c {c} -t {own}2",
+    "deleteSubGroup -b {b} -g {own}", "deleteSubGroup -c {c} -g {own} -r true",
 ]  # fmt: skip
 
 
@@ -379,6 +395,8 @@ def test_settings_when_asked_and_changed_by_either_then_the_same(stage: Stage) -
             real = stage.real(side, "getBrokerConfig", *args)
             ours = stage.ours(side, "getBrokerConfig", *args)
             assert comparable("getBrokerConfig", ours) == comparable("getBrokerConfig", real)
+        real, ours = stage.real(side, "getNamesrvConfig"), stage.ours(side, "getNamesrvConfig")
+        assert comparable("getNamesrvConfig", ours) == comparable("getNamesrvConfig", real)
         config = json.loads(stage.ours(side, "getBrokerConfig", "-b", "{b}", style="--json"))
         values = config[side.broker.address]
         expected = {"brokerName": BROKER, "brokerClusterName": CLUSTER_NAME, "brokerId": "0",
@@ -388,7 +406,7 @@ def test_settings_when_asked_and_changed_by_either_then_the_same(stage: Stage) -
 
 COMMANDS = sorted(
     {line.split()[0] for line in (*READING, *WRITING)}
-    | {"brokerStatus", "getBrokerConfig", "sendMessage"}
+    | {"brokerStatus", "getBrokerConfig", "sendMessage", "getNamesrvConfig", "updateNamesrvConfig"}
 )
 _FLAG = re.compile(r"^ (?:-(\w+),)?(?:--(\w+)| *-(\w+) )", re.MULTILINE)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import click
 
 from rmqha.admin.java_text import clipped, hash_order, second_of
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, broker_address_option, number_option, switch_option
-from rmqha.client.exchange import Exchange, ask
+from rmqha.client.exchange import TIMEOUT_MS, Exchange, Refused, ask
 from rmqha.client.offsets import ConsumeStats
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode
@@ -23,7 +25,13 @@ _TIMEOUT_MS = 50_000
 
 
 def run(broker_address: str, timeout_ms: int, level: int, order: bool) -> Exchange[Report]:
-    """Ask the broker (317); rows of queues that were never consumed are left out, as Java does."""
+    """Ask the broker (317); rows of queues that were never consumed are left out, as Java does.
+
+    An answer may take a minute. That a broker hangs is found out before, with a short question (28).
+    """
+    with suppress(Refused):  # it lives, and may allow this one and not that
+        probe = RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)
+        yield from ask(broker_address, probe, min(timeout_ms, TIMEOUT_MS))
     request = RemotingCommand(
         RequestCode.GET_BROKER_CONSUME_STATS, ext_fields=ext_fields(isOrder=order)
     )

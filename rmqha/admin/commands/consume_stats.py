@@ -89,12 +89,21 @@ def consumer_connection(
     """
     route = yield from topic_route(name_servers, RETRY_PREFIX + group)
     for _, address in route.brokers():
-        request = RemotingCommand(
-            RequestCode.GET_CONSUMER_CONNECTION_LIST, ext_fields=ext_fields(consumerGroup=group)
-        )
-        answer = yield from ask(address, request)
-        connection = ConsumerConnection.decode(answer.body)
-        if connection.clients:
-            return address, connection
-        break
+        return address, (yield from connection_at(address, group))
     raise NotFound(f"group {group} is not online")
+
+
+def connection_at(address: str, group: str) -> Exchange[ConsumerConnection]:
+    """Ask one broker for a group's members (203).
+
+    Raises:
+        Refused: 206, nobody is online.
+        NotFound: nobody is online, by an older broker's word.
+    """
+    fields = ext_fields(consumerGroup=group)
+    request = RemotingCommand(RequestCode.GET_CONSUMER_CONNECTION_LIST, ext_fields=fields)
+    answer = yield from ask(address, request)
+    connection = ConsumerConnection.decode(answer.body)
+    if not connection.clients:
+        raise NotFound(f"group {group} is not online")
+    return connection

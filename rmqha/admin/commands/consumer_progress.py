@@ -10,6 +10,7 @@ from rmqha.admin.bodies import ConsumerConnection
 from rmqha.admin.commands.consume_stats import consume_stats, consumer_connection
 from rmqha.admin.commands.topic_list import all_topics
 from rmqha.admin.java_text import clipped, hash_order, second_of
+from rmqha.admin.java_versions import version_name
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
@@ -25,7 +26,7 @@ from rmqha.client.exchange import Exchange, NotFound, Refused, Unreachable, ask
 from rmqha.client.offsets import ConsumeStats
 from rmqha.client.routes import QueueKey, queue_key
 from rmqha.remoting import fastjson
-from rmqha.remoting.codes import VERSION_ORDINALS, RequestCode
+from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 from rmqha.remoting.topic_names import RETRY_PREFIX
@@ -44,9 +45,6 @@ _ALL_HEAD = "%-64s  %-6s  %-24s %-5s  %-14s  %-7s  %s\n"
 _ALL_ROW = "%-64s  %-6d  %-24s %-5s  %-14s  %-7d  %d\n"
 _ALL_COLUMNS = ("Group", "Count", "Version", "Type", "Model", "TPS", "Diff Total")
 _ACTIVELY, _PASSIVELY = "CONSUME_ACTIVELY", "CONSUME_PASSIVELY"
-_RELEASES = {number: name for name, number in VERSION_ORDINALS.items()}
-# A snapshot lies between two releases.
-_RELEASES |= {393 + 2 * minor: f"4.9.{minor}" for minor in range(9)}
 
 
 def run(
@@ -110,13 +108,13 @@ def _owners(name_servers: tuple[str, ...], group: str) -> Exchange[dict[QueueKey
     # An offline group has offsets all the same.
     with suppress(Refused, Unreachable, NotFound):
         address, connection = yield from consumer_connection(name_servers, group)
-        for client_id, _ in connection.clients:
-            fields = ext_fields(consumerGroup=group, clientId=client_id, jstackEnable=False)
+        for client in connection.clients:
+            fields = ext_fields(consumerGroup=group, clientId=client.id, jstackEnable=False)
             request = RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, ext_fields=fields)
             answer = yield from ask(address, request)
             table = as_object(as_object(fastjson.loads(answer.body)).get("mqTable"))
             for key in table:
-                owners[queue_key(fastjson.loads(key.encode()))] = client_id.partition("@")[0]
+                owners[queue_key(fastjson.loads(key.encode()))] = client.id.partition("@")[0]
     return owners
 
 
@@ -159,9 +157,7 @@ def _group_row(
     count = len(connection.clients) if connection else 0
     version, kind, model = "OFFLINE", "", ""
     if connection and count:
-        lowest = min(version for _, version in connection.clients)
-        release = _RELEASES.get(lowest)
-        version = f"V{release.replace('.', '_')}" if release else str(lowest)
+        version = version_name(min(client.version for client in connection.clients))
         kind = "PULL" if connection.consume_type == _ACTIVELY else "PUSH"
         model = connection.message_model if connection.consume_type == _PASSIVELY else ""
     return clipped(group, 64), count, version, kind, model, int(stats.consume_tps), diff

@@ -10,29 +10,48 @@ import click
 
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, controllers_option
-from rmqha.client.exchange import Call, Exchange, Refused, ask_leader
+from rmqha.base.errors import RmqhaError
+from rmqha.client.exchange import Call, Exchange, NotFound, Refused, ask_leader
+from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 
 WAIT_MS = 60_000
+_LEADERS_MAX = 3
+"""So many leaders are asked one after the other, where each loses its leadership meanwhile."""
 _COLUMNS = ("Controller", "Done", "Remark")
 
 
+class NoVoteYet(RmqhaError):
+    """A controller was added, and got no vote in the time that there was for it."""
+
+
 def add(controllers: tuple[str, ...], node_id: str, address: str, wait_s: int) -> Exchange[Report]:
-    """Let a controller join, and wait until it votes."""
+    """Let a controller join, and wait until it votes.
+
+    It stays a member without a vote when that takes longer; who waited is told of a failure, so
+    that no script goes on to remove another one.
+    """
     fields = ext_fields(action="add", nodeId=node_id, address=address, waitMs=wait_s * 1000)
-    answer = yield from _ask_leader(controllers, fields, wait_s)
-    said = answer.remark or "it votes"
-    return _report("addController", node_id, "joined" if not answer.remark else "joins", said)
+    _, answer = yield from _ask_leader(controllers, fields, wait_s)
+    if not answer.remark:
+        return _report("addController", node_id, "joined", "it votes")
+    failures = (NoVoteYet(f"{node_id} has no vote after {wait_s} s"),) if wait_s else ()
+    return _report("addController", node_id, "joins", answer.remark, failures)
 
 
 def remove(controllers: tuple[str, ...], node_id: str, wait_s: int) -> Exchange[Report]:
-    """Remove a controller; the leader among them hands over by itself."""
+    """Remove a controller; the leader among them hands over by itself.
+
+    An id of no member is a failure: a script would go on and stop a voter.
+    """
     fields = ext_fields(action="remove", nodeId=node_id, waitMs=wait_s * 1000)
-    answer = yield from _ask_leader(controllers, fields, wait_s)
-    if answer.remark:
-        return _report("removeController", node_id, "nothing to do", answer.remark)
+    members, answer = yield from _ask_leader(controllers, fields, wait_s)
+    # One that was a member a moment ago was removed by the request that a new leader got again.
+    if answer.remark and node_id not in members:
+        failures = (NotFound(answer.remark),)
+        return _report("removeController", node_id, "nothing to do", answer.remark, failures)
     said = "it may be stopped now; take it out of the files of the others and of the brokers"
     return _report("removeController", node_id, "removed", said)
 
@@ -49,23 +68,36 @@ def transfer(controllers: tuple[str, ...], node_id: str | None) -> Exchange[Repo
 
 def _ask_leader(
     controllers: tuple[str, ...], fields: dict[str, str], wait_s: int
-) -> Exchange[RemotingCommand]:
-    """Ask whoever leads, with all the time that joining may take."""
-    probe = RemotingCommand(RequestCode.GET_CONTROLLER_VIEW)
-    leader, _ = yield from ask_leader(controllers, probe)
+) -> Exchange[tuple[frozenset[str], RemotingCommand]]:
+    """Ask whoever leads, with all the time that joining may take.
+
+    Returns:
+        The ids of the members before the request, as the first leader told them; and the answer.
+    """
+    members: frozenset[str] | None = None
     request = RemotingCommand(RequestCode.CHANGE_CONTROLLER_MEMBERS, ext_fields=fields)
-    answer = yield Call(leader, request, wait_s * 1000 + 3_000)
-    if answer.code == ResponseCode.CONTROLLER_NOT_LEADER:
-        _, answer = yield from ask_leader(controllers, request)
-    if answer.code != ResponseCode.SUCCESS:
-        raise Refused(leader, answer.code, answer.remark or "")
-    return answer
+    for last in (*[False] * (_LEADERS_MAX - 1), True):
+        probe = RemotingCommand(RequestCode.GET_CONTROLLER_VIEW)
+        leader, seen = yield from ask_leader(controllers, probe)
+        members = members or _ids(seen)
+        answer = yield Call(leader, request, wait_s * 1000 + 3_000)
+        if answer.code == ResponseCode.SUCCESS:
+            return members, answer
+        if last or answer.code != ResponseCode.CONTROLLER_NOT_LEADER:
+            raise Refused(leader, answer.code, answer.remark or "")
+    raise AssertionError("the last round returns or raises")
 
 
-def _report(command: str, node_id: str, done: str, said: str) -> Report:
+def _ids(seen: RemotingCommand) -> frozenset[str]:
+    return frozenset(member["id"] for member in fastjson.loads(seen.body)["members"])
+
+
+def _report(
+    command: str, node_id: str, done: str, said: str, failures: tuple[RmqhaError, ...] = ()
+) -> Report:
     data = {"nodeId": node_id, "done": done, "remark": said}
     table = Table(command, _COLUMNS, [(node_id, done, said)])
-    return Report(f"{command} {node_id}: {done}; {said}\n", data, (table,))
+    return Report(f"{command} {node_id}: {done}; {said}\n", data, (table,), failures)
 
 
 def _node_option(help_text: str, *, required: bool = True) -> click.Option:

@@ -16,11 +16,13 @@ from rmqha.admin.spec import CommandSpec, controllers_option
 from rmqha.base.errors import RmqhaError
 from rmqha.client.exchange import Exchange, Refused, Unreachable, ask
 from rmqha.remoting import fastjson
+from rmqha.remoting.address import split_addresses
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 
 MATCHING, DIVERGENT, UNAVAILABLE = "MATCHING", "DIVERGENT", "UNAVAILABLE"
 LOOKS = 5
+NO_SETS = "no broker set is known\n"
 _NODES = ("Controller", "Address", "Role", "Term", "Leader", "Applied", "Votes", "Members")
 _SETS = ("Broker set", "View", "Master", "Epoch", "SyncStateSet", "Set epoch", "As seen by")
 
@@ -45,7 +47,7 @@ def run(controllers: tuple[str, ...]) -> Exchange[Report]:
     rows = [row for name, state in sets.items() for row in _set_rows(name, state, views)]
     nodes = [_node_row(member, views) for member in newest["members"]]
     data = {"members": newest["members"], "views": views, "brokerSets": sets}
-    plain = "".join(f"{name}\t{state}\n" for name, state in sets.items())
+    plain = "".join(f"{name}\t{state}\n" for name, state in sets.items()) or NO_SETS
     tables = (Table("Controllers", _NODES, nodes), Table("Broker sets", _SETS, rows))
     return Report(plain, data, tables, tuple(failures))
 
@@ -53,7 +55,7 @@ def run(controllers: tuple[str, ...]) -> Exchange[Report]:
 def _look(
     controllers: tuple[str, ...],
 ) -> Exchange[tuple[dict[str, dict[str, Any]], list[RmqhaError]]]:
-    """Views by node id, of all who can be reached."""
+    """Views by node id, of all who can be reached; members in them have the addresses of now."""
     waiting, asked = [*controllers], set()
     views: dict[str, dict[str, Any]] = {}
     failures: list[RmqhaError] = []
@@ -65,13 +67,32 @@ def _look(
         try:
             request = RemotingCommand(RequestCode.GET_CONTROLLER_VIEW)
             answer = yield from ask(address, request)
+            peers = yield from _peers(address)
         except (Refused, Unreachable) as error:
             failures.append(error)
             continue
         view = fastjson.loads(answer.body)
+        for member in view["members"]:
+            member["address"] = peers.get(member["id"], member["address"])
         views[view["nodeId"]] = view
         waiting += [member["address"] for member in view["members"]]
     return views, failures
+
+
+def _peers(address: str) -> Exchange[dict[str, str]]:
+    """Where members are, by id, as a node dials them (1005).
+
+    Their files count in this: the log has the addresses of the last change of the group, at which
+    nobody may listen any more. It is all that is left where a node does not say.
+    """
+    request = RemotingCommand(RequestCode.CONTROLLER_GET_METADATA_INFO)
+    try:
+        answer = yield from ask(address, request)
+    except (Refused, Unreachable):
+        return {}
+    named = split_addresses((answer.ext_fields or {}).get("peers", ""))
+    pairs = (one.partition(":") for one in named)
+    return {node: where for node, _, where in pairs if ":" in where}
 
 
 def _names(views: dict[str, dict[str, Any]]) -> list[str]:

@@ -25,7 +25,7 @@ def run(controllers: tuple[str, ...]) -> Exchange[Report]:
             failures.append(error)
             continue
         found.append((address, parse_properties(text_of(answer.body))))
-    plain = "".join(_plain(address, config) for address, config in found)
+    plain = "".join(shown_config(address, config) for address, config in found)
     tables = tuple(
         Table(address, ("Key", "Value"), sorted(config.items())) for address, config in found
     )
@@ -40,7 +40,8 @@ def text_of(body: bytes) -> str:
         raise RemoteProtocolError(f"configuration is not UTF-8: {error}") from error
 
 
-def _plain(address: str, config: dict[str, str]) -> str:
+def shown_config(address: str, config: dict[str, str]) -> str:
+    """The settings of one server as the Java tool lists them."""
     lines = [f"{key:<50}=  {value}\n" for key, value in config.items()]
     return f"============{address}============\n" + "".join(lines)
 

@@ -53,11 +53,20 @@ def _charset(context: click.Context, parameter: click.Parameter, value: str | No
 
 
 def described(
-    name_servers: tuple[str, ...], message: StoredMessage, charset: str | None
+    name_servers: tuple[str, ...],
+    message: StoredMessage,
+    charset: str | None,
+    *,
+    number: int = 0,
+    has_place: bool = True,
 ) -> Exchange[Report]:
     """Report one message, its body in a file, and its tracks.
 
     A broker that cannot say who consumes it costs the tracks, not the message.
+
+    Args:
+        number: of several messages of one id, whose bodies need files of their own.
+        has_place: the id of the message's place is shown, too.
     """
     tracks: list[Track] = []
     failures: tuple[RmqhaError, ...] = ()
@@ -65,7 +74,8 @@ def described(
         tracks = yield from _tracks(name_servers, message)
     except (Refused, Unreachable) as error:
         failures = (error,)
-    lines = message.lines()
+    path = message.body_path + (f"_{number}" if number else "")
+    lines = message.lines(path)[0 if has_place else 1 :]
     if charset:
         lines.append(("Message Body:", message.body.decode(charset, "replace")))
     plain = "".join(f"{name:<20} {value}\n" for name, value in lines)
@@ -78,7 +88,7 @@ def described(
     tables = [Table(message.message_id, ("What", "Value"), rows)]
     if tracks:
         tables.append(Table("Consumers", ("Group", "Track", "Why"), tracks))
-    files = {message.body_path: message.body}
+    files = {path: message.body}
     return Report(plain, data, tuple(tables), failures, files, makes_folders=True)
 
 

@@ -92,7 +92,7 @@ def run(
     for message_id in filter(None, (part.strip() for part in ids.split(","))):
         message = yield from find(servers, topic, message_id, cluster_name)
         if group and client_id:
-            report = yield from _push(servers, message, group, client_id)
+            report = yield from push(message, group, client_id)
         elif resend:
             report = yield from _resend(servers, message, here)
         else:
@@ -101,9 +101,7 @@ def run(
     return message_tracks.merged(reports)
 
 
-def _push(
-    name_servers: tuple[str, ...], message: StoredMessage, group: str, client_id: str
-) -> Exchange[Report]:
+def push(message: StoredMessage, group: str, client_id: str) -> Exchange[Report]:
     """Have one consumer consume the message now; its broker passes it on."""
     fields = ext_fields(
         consumerGroup=group, clientId=client_id, msgId=message.offset_message_id,

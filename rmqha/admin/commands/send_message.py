@@ -166,7 +166,8 @@ def run(
         raise click.UsageError("-m: this tool writes no message traces")
     pairs = {props.KEYS: keys, props.TAGS: tags}
     properties = {name: value for name, value in pairs.items() if value is not None}
-    message = Outgoing(topic, body.encode(), properties, group=str(here.now_ms))
+    typed = body.encode(errors="surrogateescape")  # bytes that are no UTF-8, as they were typed
+    message = Outgoing(topic, typed, properties, group=str(here.now_ms))
     return (yield from send(servers, message, broker_name, queue_id, here))
 
 

@@ -22,6 +22,7 @@ from rmqha.client.exchange import Exchange, ask_each
 from rmqha.remoting.codes import RequestCode
 from rmqha.runtime.properties import format_properties
 
+_COLUMNS = ("Broker", "Key", "Value", "Remark")
 _KEY = re.compile(r"[\w.-]+")
 
 
@@ -34,6 +35,8 @@ def run(
     value: str,
 ) -> Exchange[Report]:
     """Ask one broker, or a cluster's masters, or with ``update_all`` its slaves too (25).
+
+    Our brokers say where the value was this one already; Java's say nothing.
 
     Raises:
         click.UsageError: neither broker nor cluster, or both; the key cannot be a setting's name.
@@ -49,11 +52,19 @@ def run(
         addresses = yield from choose(need_name_servers(name_servers), cluster_name)
     body = format_properties({key: value.strip()}).encode()
     done, failures = yield from ask_each(addresses, RequestCode.UPDATE_BROKER_CONFIG, body)
-    updated = [address for address, _ in done]
-    plain = "".join(f"update broker config success, {address}\n" for address in updated)
-    table = Table("Updated", ("Broker", "Key", "Value"), [(one, key, value) for one in updated])
-    data = {"updated": updated, "key": key, "value": value.strip()}
-    return Report(plain, data, (table,) if updated else (), tuple(failures))
+    updated = [address for address, answer in done if not answer.remark]
+    kept = [(address, key, value, answer.remark) for address, answer in done if answer.remark]
+    plain = "".join(f"update broker config success, {address}\n" for address, _ in done)
+    tables = (
+        Table("Updated", _COLUMNS[:3], [(one, key, value) for one in updated]),
+        Table("Not changed", _COLUMNS, kept),
+    )
+    data = {
+        "updated": updated, "unchanged": [row[0] for row in kept],
+        "key": key, "value": value.strip(),
+    }  # fmt: skip
+    shown = tuple(table for table in tables if table.rows)
+    return Report(plain, data, shown, tuple(failures))
 
 
 def _options() -> list[click.Option]:

@@ -29,7 +29,7 @@ from rmqha.remoting.topic_names import AUTO_CREATE_TOPIC
 _ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 _QUEUES = 8
 _PERM_INHERIT, _PERM_WRITE, _PERM_READ = 1, 2, 4
-_PERM_MAX = 7
+PERM_MAX = 7
 _UNIT, _UNIT_SUB = 1, 2
 
 
@@ -198,7 +198,7 @@ def _options() -> list[click.Option]:
                       help="Queues to read (default 8)."),
         number_option("-w", "--writeQueueNums", "write_queue_nums", high=INT32_MAX,
                       default=_QUEUES, help="Queues to write (default 8)."),
-        number_option("-p", "--perm", "perm", high=_PERM_MAX, default=_PERM_READ | _PERM_WRITE,
+        number_option("-p", "--perm", "perm", high=PERM_MAX, default=_PERM_READ | _PERM_WRITE,
                       help="2 write, 4 read, 6 both (default)."),
         switch_option("-o", "--order", "order", default=False, help="Ordered topic."),
         switch_option("-u", "--unit", "unit", default=False, help="Unit topic."),

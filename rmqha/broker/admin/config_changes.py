@@ -31,6 +31,8 @@ LIVE = frozenset(
     }
 )  # fmt: skip
 """Keys that take effect at once."""
+UNCHANGED = "it is so already: nothing was changed"
+"""The remark of a success, so that a key that is read at the start does not look like one that can change."""
 CONTROLLERS_MAX = 30
 """That a running broker can be told of: a group has nine members at most, and may be replaced by another."""
 

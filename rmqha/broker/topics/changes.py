@@ -21,7 +21,7 @@ from rmqha.broker.topics.topic_table import (
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import INT64_MAX, bool_field, int_field, parse_number, text_field
-from rmqha.remoting.topic_names import PERM_READ, PERM_WRITE, is_system_topic, topic_error
+from rmqha.remoting.topic_names import PERM_READ, PERM_WRITE, topic_error
 
 TOPICS_OF_REQUEST_MAX = 10_000
 _PERM_MAX = 0xF
@@ -109,10 +109,14 @@ def _alter_problem(old: Mapping[str, str] | None, signed: str, value: str) -> st
     return ""
 
 
-def check_name(name: str, *, protect_system: bool) -> Refusal | None:
-    """Whether people may change a topic of this name."""
+def check_name(name: str, is_protected: Callable[[str], bool]) -> Refusal | None:
+    """Whether people may change a topic of this name.
+
+    Args:
+        is_protected: tells the names of the broker's own topics (``own_topics.py``).
+    """
     error = topic_error(name)
-    if error is None and protect_system and is_system_topic(name):
+    if error is None and is_protected(name):
         error = f"The topic[{name}] is conflict with system topic."
     return None if error is None else Refusal(ResponseCode.INVALID_PARAMETER, error)
 
@@ -120,8 +124,8 @@ def check_name(name: str, *, protect_system: bool) -> Refusal | None:
 def parse_topic(
     fields: Mapping[str, str] | None,
     old: Callable[[str], TopicConfig | None],
+    is_protected: Callable[[str], bool],
     *,
-    protect_system: bool,
     queues_min: int = 1,
 ) -> TopicConfig | Refusal:
     """The topic that request 17 asks for.
@@ -131,7 +135,7 @@ def parse_topic(
     """
     name = text_field(fields, "topic", "")
     changes = parse_attributes(text_field(fields, "attributes", ""))
-    refusal = check_name(name, protect_system=protect_system)
+    refusal = check_name(name, is_protected)
     if refusal is not None:
         return refusal
     if isinstance(changes, Refusal):
@@ -150,7 +154,7 @@ def parse_topic(
 
 
 def parse_topics(
-    body: bytes, old: Callable[[str], TopicConfig | None], *, protect_system: bool
+    body: bytes, old: Callable[[str], TopicConfig | None], is_protected: Callable[[str], bool]
 ) -> list[TopicConfig] | Refusal:
     """The topics that request 18 asks for; nothing is done when one of them is wrong.
 
@@ -164,7 +168,7 @@ def parse_topics(
     found: list[TopicConfig] = []
     for item in items:
         wanted = TopicConfig.of(item)
-        refusal = check_name(wanted.name, protect_system=protect_system)
+        refusal = check_name(wanted.name, is_protected)
         topic = refusal or checked_topic(wanted, old(wanted.name))
         if isinstance(topic, Refusal):
             return topic

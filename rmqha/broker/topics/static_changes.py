@@ -5,7 +5,7 @@ Source: AdminBrokerProcessor.updateAndCreateStaticTopic and TopicQueueMappingMan
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.refusal import Refusal
@@ -22,15 +22,16 @@ from rmqha.statictopic.rules import updated
 
 def static_change(
     fields: Mapping[str, str] | None, body: bytes, topics: TopicTable, mappings: MappingTable,
-    *, broker_name: str, protect_system: bool,
+    *, broker_name: str, is_protected: Callable[[str], bool],
 ) -> Change | Refusal:  # fmt: skip
     """What request 513 changes, topic and mapping in one; nothing where all is as asked for.
 
     Args:
         fields: as of 17, and ``force``.
         body: a TopicQueueMappingDetail.
+        is_protected: as of ``check_name``.
     """
-    topic = parse_topic(fields, topics.get, protect_system=protect_system, queues_min=0)
+    topic = parse_topic(fields, topics.get, is_protected, queues_min=0)
     if isinstance(topic, Refusal):
         return _refusal(topic.remark)
     try:

@@ -8,7 +8,7 @@ from typing import Protocol
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.admin.aio.config_text import ConfigText
 from rmqha.broker.admin.aio.oldest_message import OldestMessage
-from rmqha.broker.admin.config_changes import ConfigRefused, read_update
+from rmqha.broker.admin.config_changes import UNCHANGED, ConfigRefused, read_update
 from rmqha.broker.admin.runtime_info import Facts, runtime_table
 from rmqha.broker.admin.scrape import Scrape, lags_of
 from rmqha.broker.common.aio.cold_answers import patient
@@ -108,7 +108,7 @@ class AdminProcessor:
         if isinstance(found, ConfigRefused):
             return request.reply(found.code, found.remark)
         if not found:
-            return request.reply(ResponseCode.SUCCESS)
+            return request.reply(ResponseCode.SUCCESS, UNCHANGED)
         work = self._change(connection, request, found)
         self._broker.answers.start(work, connection, request, name="config")
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmqha.broker.admin.stats_data import stats_data
 from rmqha.broker.common.aio.ports import Broker, Handlers
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.sync.aio.files import given_topics
+from rmqha.broker.topics.own_topics import given_topics
 from rmqha.broker.topics.topic_table import system_topic_names
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection

@@ -14,7 +14,7 @@ from rmqha.broker.topics.aio.group_file import GroupFile
 from rmqha.broker.topics.aio.mapping_file import MappingFile
 from rmqha.broker.topics.aio.topic_file import TopicFile
 from rmqha.broker.topics.group_table import GroupConfig
-from rmqha.broker.topics.topic_table import TopicConfig, system_topics
+from rmqha.broker.topics.own_topics import given_topics
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
@@ -93,15 +93,3 @@ class BrokerFiles:
         await self.groups.file.save()
         await self.accounts.file.save()
         await self.offsets.file.save()
-
-
-def given_topics(config: BrokerConfig) -> list[TopicConfig]:
-    """The topics that each broker of the set has from its start."""
-    return system_topics(
-        config.cluster_name,
-        config.broker_name,
-        auto_create=config.boolean("autoCreateTopicEnable"),
-        default_queues=config.integer("defaultTopicQueueNums"),
-        timers=config.boolean("timerWheelEnable"),
-        traces=config.values["msgTraceTopicName"] if config.boolean("traceTopicEnable") else "",
-    )

@@ -15,9 +15,9 @@ from rmqha.broker.common.aio.writer import Writer, nothing
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.send.aio.send_requests import NOT_SERVING
-from rmqha.broker.sync.aio.files import given_topics
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.metadata import Change, Metadata
+from rmqha.broker.topics.own_topics import given_topics
 from rmqha.broker.topics.told_tables import told
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import PutStatus, Role

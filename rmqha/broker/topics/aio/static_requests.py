@@ -8,6 +8,7 @@ from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.topics.aio.ports import Broker
 from rmqha.broker.topics.aio.topic_requests import LOOK_MS, TOLD_MS, unchangeable
+from rmqha.broker.topics.own_topics import protection
 from rmqha.broker.topics.static_changes import static_change
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
@@ -29,7 +30,7 @@ class StaticTopicProcessor:
     def __init__(self, broker: Broker, told: Callable[[int], Awaitable[object]]) -> None:
         self._broker = broker
         self._told = told
-        self._protect = broker.config.boolean("validateSystemTopicWhenUpdateTopic")
+        self._is_protected = protection(broker.config)
 
     def handlers(self) -> Handlers:
         """By request code."""
@@ -52,7 +53,7 @@ class StaticTopicProcessor:
             return refused
         change = static_change(
             request.ext_fields, request.body, broker.topics.table, broker.mappings.table,
-            broker_name=broker.config.broker_name, protect_system=self._protect,
+            broker_name=broker.config.broker_name, is_protected=self._is_protected,
         )  # fmt: skip
         if isinstance(change, Refusal):
             return request.reply(change.code, change.remark)

@@ -11,6 +11,7 @@ from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.topics.aio.ports import MAPPINGS_APPLIED, Broker, table_for
 from rmqha.broker.topics.changes import check_name, parse_topic, parse_topics
 from rmqha.broker.topics.metadata import Change
+from rmqha.broker.topics.own_topics import protection
 from rmqha.broker.topics.static_changes import queues_error
 from rmqha.broker.topics.topic_table import DataVersion, TopicConfig, unused_topics
 from rmqha.ha.events import Role
@@ -49,7 +50,7 @@ class TopicProcessor:
     def __init__(self, broker: Broker, told: Callable[[int], Awaitable[object]]) -> None:
         self._broker = broker
         self._told = told
-        self._protect = broker.config.boolean("validateSystemTopicWhenUpdateTopic")
+        self._is_protected = protection(broker.config)
 
     def handlers(self) -> Handlers:
         """By request code."""
@@ -67,7 +68,7 @@ class TopicProcessor:
         if refused is not None:
             return refused
         get = self._broker.topics.table.get
-        topic = parse_topic(request.ext_fields, get, protect_system=self._protect)
+        topic = parse_topic(request.ext_fields, get, self._is_protected)
         if isinstance(topic, Refusal):
             return request.reply(topic.code, topic.remark)
         return self._put(connection, request, [topic])
@@ -81,7 +82,7 @@ class TopicProcessor:
             return refused
         get = self._broker.topics.table.get
         try:
-            topics = parse_topics(request.body, get, protect_system=self._protect)
+            topics = parse_topics(request.body, get, self._is_protected)
         except RemoteProtocolError as error:
             return request.reply(ResponseCode.INVALID_PARAMETER, str(error))
         if isinstance(topics, Refusal):
@@ -135,7 +136,7 @@ class TopicProcessor:
         name = text_field(request.ext_fields, "topic", "")
         if not name.strip():
             return request.reply(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
-        refusal = check_name(name, protect_system=self._protect)
+        refusal = check_name(name, self._is_protected)
         if refusal is not None and self._broker.topics.table.get(name) is None:
             return request.reply(refusal.code, refusal.remark)
         if refusal is not None and "system topic" in refusal.remark:
