@@ -1,7 +1,7 @@
 """One node under two addresses is one: two would seem to be two leaders, or two masters.
 
 A controller is given by the name of its machine and named by its peers by an address; a broker of
-several addresses is registered by one and asked by another.
+several addresses is registered by one and asked by another. Two that have one id are two.
 """
 
 from __future__ import annotations
@@ -82,3 +82,27 @@ def distinct_brokers(found: Sequence[BrokerFacts]) -> tuple[BrokerFacts, ...]:
         key = (of.broker_name, of.broker_id, began) if of is not None and is_known else one.address
         kept.setdefault(key, one)
     return tuple(kept.values())
+
+
+def ids_twice(facts: Facts, name: str) -> dict[int, list[str]]:
+    """The ids of a set that several brokers have, with the addresses of these."""
+    by_id: dict[int, list[str]] = {}
+    for one in facts.brokers_of(name):
+        broker_id = _id_of(facts, name, one)
+        if broker_id is not None:
+            by_id.setdefault(broker_id, []).append(one.address)
+    return {broker_id: found for broker_id, found in sorted(by_id.items()) if len(found) > 1}
+
+
+def _id_of(facts: Facts, name: str, one: BrokerFacts) -> int | None:
+    """Who a broker is, by its own word; a master says 0, and is who was known at its address."""
+    if one.epochs is None:
+        return None
+    if one.epochs.broker_id > 0:
+        return one.epochs.broker_id
+    info = facts.sets.get(name)
+    if info is None or info.master_broker_id is None or info.master_address is None:
+        return None
+    known = (info.master_address, *facts.moved.get((name, info.master_broker_id), ()))
+    is_known = any(facts.is_same(one.address, address) for address in known)
+    return info.master_broker_id if is_known else None

@@ -7,16 +7,20 @@ from collections.abc import Iterable
 from rmqha.doctor.diagnosis import Diagnosis, Rule, Severity, code_of
 from rmqha.doctor.facts import Facts
 from rmqha.doctor.rules import (
+    acknowledging,
     brokers,
     config,
     controllers,
     doors,
     identity,
+    logs,
+    masters,
     name_servers,
     replication,
     sets,
     standings,
     store,
+    wiped,
     writes,
 )
 
@@ -43,18 +47,18 @@ RULES: dict[Rule, Severity] = {
     standings.controller_joins: _NOTE,
     controllers.unclean_elections_allowed: _NOTE,
     sets.no_such_set: _ERROR,
-    sets.set_without_master: _ERROR,
-    sets.slave_acts_for_master: _WARNING,
-    sets.master_not_alive: _ERROR,
-    sets.writes_impossible: _ERROR,
+    masters.set_without_master: _ERROR,
+    masters.slave_acts_for_master: _WARNING,
+    masters.master_not_alive: _ERROR,
+    acknowledging.writes_impossible: _ERROR,
     sets.dead_in_sync_replica: _ERROR,
     sets.replica_not_heard: _ERROR,
     sets.replica_down: _WARNING,
     sets.sync_state_set_of_one: _WARNING,
     sets.sync_state_set_differs: _WARNING,
     sets.slave_not_in_sync: _WARNING,
-    sets.replicas_configured_differently: _WARNING,
-    sets.acknowledged_by_master_alone: _NOTE,
+    acknowledging.replicas_configured_differently: _WARNING,
+    acknowledging.acknowledged_by_master_alone: _NOTE,
     name_servers.not_a_name_server: _ERROR,
     name_servers.name_server_names_another_master: _ERROR,
     name_servers.broker_not_registered: _ERROR,
@@ -65,6 +69,7 @@ RULES: dict[Rule, Severity] = {
     brokers.two_masters: _ERROR,
     brokers.wrong_broker_acts_as_master: _ERROR,
     brokers.broker_id_twice: _ERROR,
+    brokers.broker_address_changes: _WARNING,
     brokers.broker_hangs: _ERROR,
     brokers.address_not_reachable: _ERROR,
     brokers.loopback_advertised: _ERROR,
@@ -81,6 +86,8 @@ RULES: dict[Rule, Severity] = {
     replication.slave_of_old_master: _ERROR,
     replication.slave_not_replicating: _ERROR,
     replication.epochs_conflict: _ERROR,
+    logs.slave_longer_than_master: _ERROR,
+    logs.slave_stands_still: _WARNING,
     replication.epoch_ahead_of_controllers: _ERROR,
     replication.master_epoch_missing: _ERROR,
     replication.topics_missing: _WARNING,
@@ -98,7 +105,7 @@ RULES: dict[Rule, Severity] = {
     identity.identity_missing: _ERROR,
     identity.identity_of_another: _ERROR,
     identity.id_unknown_to_controllers: _ERROR,
-    identity.store_wiped: _ERROR,
+    wiped.store_wiped: _ERROR,
     identity.identity_unfinished: _WARNING,
     identity.address_changed: _WARNING,
     store.commit_log_damaged: _ERROR,
@@ -130,13 +137,23 @@ def diagnose(facts: Facts) -> list[Diagnosis]:
     return sorted(found, key=lambda one: one.severity)
 
 
+PROVEN_AT_ONCE = frozenset(map(code_of, (brokers.broker_id_twice, brokers.broker_address_changes)))
+"""Codes of what one look proves, and the next one need not see: tables change in between."""
+
+
 def lasting(looks: Iterable[list[Diagnosis]]) -> list[Diagnosis]:
-    """What every look found, in the words of the last: failovers and restarts end by themselves."""
+    """What every look found, in the words of the last: failovers and restarts end by themselves.
+
+    What one look proves stays.
+    """
     found: list[Diagnosis] | None = None
+    proven: dict[tuple[str, str], Diagnosis] = {}
     for look in looks:
         keys = None if found is None else {one.key for one in found}
         found = [one for one in look if keys is None or one.key in keys]
-    return found or []
+        proven |= {one.key: one for one in look if one.code in PROVEN_AT_ONCE}
+    kept = {one.key: one for one in found or []}
+    return sorted((proven | kept).values(), key=lambda one: one.severity)
 
 
 def is_wrong(diagnoses: Iterable[Diagnosis]) -> bool:

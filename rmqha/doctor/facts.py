@@ -37,17 +37,24 @@ class Silent(Struct, frozen=True):
         connected: it took the connection, and then did not answer.
         ended: it ended the connection, or answered with something else, instead of being silent.
         door: what it would be spoken to by; None where that is not why it says nothing.
+        is_other: what it answered is of another protocol than ours.
     """
 
     connected: bool
     reason: str
     door: Door | None = None
     ended: bool = False
+    is_other: bool = False
 
     @property
     def hangs(self) -> bool:
         """Whether it takes connections, and nothing comes."""
         return self.connected and not self.ended
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether another server listens there, whatever way it would be spoken to."""
+        return self.is_other and self.door is None
 
 
 class SetView(Struct, frozen=True):
@@ -139,6 +146,7 @@ class HaFacts(Struct, frozen=True):
         in_sync_slaves: of a master.
         connected_in_sync: how many of these are connected to it.
         lags: of a master, bytes that each connected slave lacks.
+        in_sync_from: of a master, addresses from which slaves in sync are connected.
     """
 
     is_master: bool
@@ -147,6 +155,7 @@ class HaFacts(Struct, frozen=True):
     in_sync_slaves: int = 0
     lags: tuple[int, ...] = ()
     connected_in_sync: int = 0
+    in_sync_from: tuple[str, ...] = ()
 
 
 class BrokerFacts(Struct, frozen=True):
@@ -181,6 +190,18 @@ class BrokerFacts(Struct, frozen=True):
     def is_there(self) -> bool:
         """Whether it works, whether or not it tells anything here."""
         return self.silent is None or self.silent.door is not None
+
+    @property
+    def log_end(self) -> int | None:
+        """Where its commit log ends; None where it does not say."""
+        text = self.runtime.get("commitLogMaxOffset", "")
+        return int(text) if text.isdecimal() else None
+
+    @property
+    def is_java(self) -> bool:
+        """Whether it says that it is one of Java's."""
+        version = self.runtime.get("brokerVersionDesc", "")
+        return bool(version) and not version.startswith("rmqha")
 
     @property
     def named_controllers(self) -> tuple[str, ...]:
@@ -330,6 +351,8 @@ class Facts(Struct, frozen=True):
         set_name: the one broker set that was asked for; empty for all.
         resolved: addresses of host names as this machine finds them; none for a name that it
             does not find.
+        moved: the addresses at which controllers had a broker, by set and id, since the first look
+            of a check; only of those that had several.
     """
 
     controllers: tuple[ControllerFacts, ...] = ()
@@ -343,6 +366,7 @@ class Facts(Struct, frozen=True):
     store: StoreFacts | None = None
     ports: tuple[PortFacts, ...] = ()
     resolved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    moved: Mapping[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def leaders(self) -> tuple[ControllerFacts, ...]:
@@ -388,6 +412,10 @@ class Facts(Struct, frozen=True):
     def is_same(self, one: str, other: str) -> bool:
         """Whether two addresses are of one place, host names looked up."""
         return one == other or bool(self._places(one) & self._places(other))
+
+    def hosts(self, address: str) -> set[str]:
+        """The host of an address, and what its name means here."""
+        return {host for host, _ in self._places(address)}
 
     def _places(self, address: str) -> set[tuple[str, int]]:
         try:

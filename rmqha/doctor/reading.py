@@ -79,6 +79,12 @@ def ha_facts(body: bytes, broker_now_ms: int | None = None) -> HaFacts:
         status.in_sync_slaves,
         tuple(max(0, one.lag_bytes) for one in status.slaves),
         sum(one.is_in_sync for one in status.slaves),
+        # Java writes /10.0.1.2:40000, or a name before it.
+        tuple(
+            one.address.rpartition("/")[2]
+            for one in status.slaves
+            if one.is_in_sync and one.address
+        ),
     )
 
 

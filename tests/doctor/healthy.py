@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rmqha.doctor.diagnosis import Diagnosis
-from rmqha.doctor.examine import diagnose
+from rmqha.doctor import examine
+from rmqha.doctor.diagnosis import Diagnosis, Found
 from rmqha.doctor.facts import (
     BrokerFacts,
     ConfFacts,
@@ -27,6 +27,7 @@ from rmqha.ha.epochs import OFFSET_MAX, EpochEntry
 from rmqha.remoting import bodies
 from rmqha.store.checkpoint import Checkpoint
 from rmqha.store.identity import Identity
+from tests.doctor.advised import need_typed
 
 NAME, CLUSTER, END = "broker-a", "DefaultCluster", 5_000
 CONTROLLERS = tuple(f"10.0.0.{n}:9878" for n in (1, 2, 3))
@@ -34,6 +35,8 @@ NAME_SERVERS = ("10.0.0.4:9876", "10.0.0.5:9876")
 MASTER, SLAVE, OTHER = (f"10.0.1.{n}:10911" for n in (1, 2, 3))
 BROKERS = {1: MASTER, 2: SLAVE, 3: OTHER}
 STORE = "/store"
+OURS = {"brokerVersionDesc": "rmqha_1.0"}
+JAVA = {"brokerVersionDesc": "V5_3_3"}
 DOWN = Silent(False, "cannot connect")
 HANGS = Silent(True, "did not answer in time")
 CONFIG = {
@@ -73,7 +76,7 @@ def _broker(broker_id: int) -> BrokerFacts:
     return BrokerFacts(
         address,
         NAME,
-        runtime={"commitLogMaxOffset": str(END), "pageCacheLockTimeMills": "0"},
+        runtime={"commitLogMaxOffset": str(END), "pageCacheLockTimeMills": "0", **OURS},
         ha=HaFacts(is_master, "" if is_master else "10.0.1.1:10912", not is_master,
                    2 if is_master else 0, (0, 0) if is_master else ()),
         epochs=cache(0 if is_master else broker_id),
@@ -187,6 +190,28 @@ def everywhere(**keys: str) -> Facts:
     for broker_id in BROKERS:
         facts = config(broker_id, facts, **keys)
     return facts
+
+
+def java(*broker_ids: int, facts: Facts = HEALTHY) -> Facts:
+    """The cluster in which these brokers are Java's."""
+    for broker_id in broker_ids:
+        one = facts.broker(BROKERS[broker_id])
+        assert one is not None
+        facts = broker(broker_id, facts, runtime={**one.runtime, **JAVA})
+    return facts
+
+
+def diagnose(facts: Facts) -> list[Diagnosis]:
+    """What is found, each with advice that can be typed."""
+    found = examine.diagnose(facts)
+    for one in found:
+        need_typed(one, facts)
+    return found
+
+
+def find(facts: Facts, code: str) -> Found:
+    """The first diagnosis of a code among several."""
+    return next(one.found for one in diagnose(facts) if one.code == code)
 
 
 def only(facts: Facts, code: str) -> Diagnosis:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -223,6 +224,46 @@ def test_check_when_a_stopped_broker_lost_its_identity_then_what_to_write_is_tol
     identity.write_text(whole)
     _, rows = found("-c", conf, *QUICK)
     assert "identity-missing" not in {key.split()[0] for key in rows}
+    cluster.restart(slave)
+    cluster.wait_in_sync(3)
+
+
+EMPTIED = (
+    "commitlog", "consumequeue", "batchconsumequeue", "index", "blocksums", "checkpoint", "abort",
+    "epochFileCheckpoint", "epochFileCheckpoint.bak",
+)  # fmt: skip
+"""What is removed below storePathRootDir when a replica is emptied and keeps its identity."""
+
+
+@pytest.mark.costly
+def test_check_when_a_member_was_emptied_while_all_were_down_then_the_others_are_named(
+    cluster: RmqCluster, tmp_path: Path
+) -> None:
+    """What is told is tried: started alone it was elected, and all messages were lost."""
+    slave = slave_of(cluster)
+    others = [one for one in cluster.brokers if one is not slave]
+    conf = conf_of(cluster, slave, tmp_path)
+    # The controllers go first, so that none of the three is missed and taken out of the set.
+    for node in (*cluster.controllers, slave, *others):
+        cluster.kill(node)
+    for node in cluster.controllers:
+        cluster.restart(node)
+    cluster.wait_for_leader()
+    for part in EMPTIED:
+        path = slave.store / part
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    wiped = f"store-wiped {slave.store / 'brokerIdentity'}"
+    wait_until(lambda: wiped in found("-c", conf, *QUICK)[1], WELL_S, "the store to be told")
+    _, rows = found("-c", conf, *QUICK)
+    row = rows[wiped]
+    assert row["nextStep"].startswith("Do not start it now.")
+    assert all(one.address in row["nextStep"] for one in others)
+    cluster.restart(others[0])
+    cluster.wait_for_master()
+    cluster.restart(others[1])
+    cluster.wait_in_sync(2)
+    _, rows = found("-c", conf, *QUICK)
+    assert rows[wiped]["nextStep"].startswith("Start it while")
     cluster.restart(slave)
     cluster.wait_in_sync(3)
 

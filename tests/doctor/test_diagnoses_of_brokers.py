@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rmqha.doctor.examine import diagnose
+from rmqha.doctor.diagnosis import Severity
 from rmqha.doctor.facts import BrokerFacts, Facts, HaFacts, Silent
 from rmqha.ha.epochs import EpochEntry
 from tests.doctor.healthy import (
@@ -23,7 +23,11 @@ from tests.doctor.healthy import (
     codes,
     conf,
     config,
+    diagnose,
+    find,
+    group,
     info,
+    name_server,
     only,
     replica,
     sets,
@@ -84,7 +88,14 @@ def test_operator_202_when_the_file_says_loopback_then_it_is_told_before_a_start
 
 
 def test_operator_70_when_an_address_is_another_brokers_then_both_names_are_told() -> None:
-    found = only(broker(3, epochs=cache(3, name="broker-b")), "address-of-another-broker").found
+    facts = broker(3, epochs=cache(3, name="broker-b"))
+    found = only(facts, "address-of-another-broker").found
+    assert (
+        f"cleanBrokerMetadata -a 10.0.0.1:9878 -c DefaultCluster -bn {NAME} -b 3`"
+        in found.next_step
+    )
+    unknown = replace(facts, sets={}, has_sets=False, identity=None)
+    assert "a name server forgets" in find(unknown, "address-of-another-broker").next_step
     assert "known as a broker of broker-a, and says that it is of broker-b" in found.what
 
 
@@ -95,6 +106,19 @@ def test_6316_when_two_act_as_master_then_both_and_their_epochs_are_told() -> No
     found = only(facts, "two-masters").found
     assert f"{MASTER} (epoch 3), {OTHER} (epoch 2) all act as master" in found.what
     assert f"have {MASTER} as master" in found.why
+    assert "Stop the one that is not the controllers' master now" in found.next_step
+
+
+def test_6316_when_controllers_name_no_master_or_are_not_heard_then_none_is_to_be_stopped() -> None:
+    """By the words of the other case both would have been stopped."""
+    two = broker(2, ha=HaFacts(True))
+    alone = replace(two, sets={}, has_sets=False, controllers=(), conf=None, identity=None)
+    found = only(alone, "two-masters").found
+    assert "No controller tells of the set here" in found.why
+    assert found.next_step.startswith("Stop none of them yet.")
+    found = find(sets(info(master=None), two), "two-masters")
+    assert "have nobody as master, and are in epoch 3" in found.why
+    assert found.next_step.startswith("Stop the producers, and none of these brokers yet.")
 
 
 def test_6813_when_the_master_does_not_act_as_one_then_who_does_is_told() -> None:
@@ -111,11 +135,49 @@ def test_7414_when_a_store_was_copied_with_its_identity_then_the_id_is_told() ->
     assert f"{SLAVE} and {OTHER} both are broker 2" in found.what
 
 
-@pytest.mark.parametrize(("ahead_ms", "said"), [(61_000, "before"), (-61_000, "behind")])
+COPY = "10.0.1.9:10911"
+"""Where a process runs whose store was copied from another broker's."""
+
+
+@pytest.mark.parametrize("of", [1, 2])
+def test_7414_when_the_copy_takes_the_others_place_in_the_tables_then_the_id_is_told(
+    of: int,
+) -> None:
+    """Controllers have the copy, name servers the original: it was not registered, they said."""
+    copied = replace(replica(of), broker_address=COPY)
+    members = tuple(copied if n == of else replica(n) for n in BROKERS)
+    known = replace(info(members), master_address=COPY if of == 1 else MASTER)
+    one = next(b for b in HEALTHY.brokers if b.address == BROKERS[of])
+    facts = sets(known, replace(HEALTHY, brokers=(*HEALTHY.brokers, replace(one, address=COPY))))
+    facts = replace(facts, moved={(NAME, of): (BROKERS[of], COPY)}, conf=None, identity=None)
+    found = find(facts, "broker-id-twice")
+    assert f"{BROKERS[of]} and {COPY} both are broker {of}" in found.what
+    assert not {"broker-not-registered", "broker-address-changes"} & set(codes(facts))
+    # In the first look only the tables differ; then the two are known by their own word.
+    if of == 2:
+        assert codes(replace(facts, moved={})) == ["broker-id-twice"]
+
+
+def test_7414_when_an_address_changes_between_looks_then_both_are_told() -> None:
+    """The other process is not reached from here, or the broker was started elsewhere just now."""
+    facts = replace(HEALTHY, moved={(NAME, 2): (COPY, SLAVE)})
+    found = only(facts, "broker-address-changes")
+    assert f"had broker 2 at {COPY} and at {SLAVE}" in found.found.what
+    assert found.severity is Severity.WARNING
+    registered = group(id2=COPY)
+    unheard = name_server(
+        0, name_server(1, facts, sets={NAME: registered}), sets={NAME: registered}
+    )
+    assert codes(unheard) == ["broker-address-changes"]
+    assert codes(replace(unheard, moved={})) == ["broker-not-registered"] * 2
+
+
+@pytest.mark.parametrize(("ahead_ms", "said"), [(61_000, "ahead of"), (-61_000, "behind")])
 def test_8006_when_a_clock_is_wrong_then_by_how_much_is_told(ahead_ms: int, said: str) -> None:
     """Delayed messages are delivered by the clock of whoever is master."""
     found = only(broker(3, clock_ahead_ms=ahead_ms), "clock-skew").found
     assert f"61 s {said}" in found.what
+    assert codes(broker(3, clock_ahead_ms=5_001)) == ["clock-skew"]
     assert codes(broker(3, clock_ahead_ms=4_900)) == []
     assert codes(broker(3, clock_ahead_ms=-4_900)) == []
 
@@ -123,7 +185,15 @@ def test_8006_when_a_clock_is_wrong_then_by_how_much_is_told(ahead_ms: int, said
 def test_6468_when_a_write_is_stuck_then_for_how_long_is_told() -> None:
     """No switch when disk I/O is stuck; dledger #287 is the same."""
     stuck = {"commitLogMaxOffset": str(END), "pageCacheLockTimeMills": "31000"}
-    assert "31000 ms" in only(broker(1, runtime=stuck), "disk-stuck").found.what
+    found = only(broker(1, runtime=stuck), "disk-stuck").found
+    assert "31000 ms" in found.what
+    assert "then stop this broker" in found.next_step
+    assert codes(broker(1, runtime={**stuck, "pageCacheLockTimeMills": "2001"})) == ["disk-stuck"]
+    assert codes(broker(1, runtime={**stuck, "pageCacheLockTimeMills": "2000"})) == []
+    slaves = only(broker(2, runtime=stuck), "disk-stuck").found.next_step
+    assert "electMaster" not in slaves, "it is not the master who stands still"
+    alone = sets(info((replica(1),), (replica(2), replica(3))), broker(1, runtime=stuck))
+    assert "keep this broker" in find(alone, "disk-stuck").next_step
 
 
 def test_messages_when_they_are_damaged_or_differ_then_how_many_is_told() -> None:

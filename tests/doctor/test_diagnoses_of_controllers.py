@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rmqha.doctor.examine import diagnose
 from rmqha.doctor.facts import (
     BrokerFacts,
     ControllerFacts,
     ControllerView,
+    Door,
     Facts,
     HaFacts,
     NameServerFacts,
@@ -32,6 +32,7 @@ from tests.doctor.healthy import (
     codes,
     config,
     controller,
+    diagnose,
     everywhere,
     group,
     info,
@@ -286,6 +287,9 @@ def test_replica_when_it_is_down_outside_the_set_then_a_copy_is_missed() -> None
     less = info(in_sync=(replica(1), replica(2)), behind=(replica(3, alive=False),))
     facts = broker(1, silent(3), ha=replace(MASTER_HA, in_sync_slaves=1, lags=(0,)))
     assert only(sets(less, facts), "replica-down").found.subject == f"{NAME} 3"
+    # One that controllers hear lives, at an address that is not reached from here.
+    heard = info(in_sync=(replica(1), replica(2)), behind=(replica(3),))
+    assert codes(sets(heard, facts)) == ["address-not-reachable"]
 
 
 def test_9897_when_a_dead_replica_stays_in_the_set_then_writes_wait_for_it() -> None:
@@ -361,6 +365,36 @@ def test_6342_when_master_and_controllers_mean_different_sets_then_both_are_told
     """Same epoch, different SyncStateSet."""
     facts = broker(1, ha=replace(MASTER_HA, in_sync_slaves=1))
     assert "counts 2 in sync, the controllers 3" in only(facts, "sync-state-set-differs").found.what
+
+
+@pytest.mark.parametrize("door", [None, Door.TLS])
+def test_dashboard_233_when_something_else_listens_there_then_it_is_told(door: Door | None) -> None:
+    """The port of a status page was a name server that was down, as a warning, to be started."""
+    page = Silent(True, "it is an HTTP port", door, ended=True, is_other=True)
+    down = NameServerFacts(NAME_SERVERS[0], page)
+    facts = replace(HEALTHY, name_servers=(down, HEALTHY.name_servers[1]))
+    wanted = "tls-differs" if door else "not-a-name-server"
+    found = only(facts, wanted)
+    assert found.severity.name == "ERROR"
+    assert "it is an HTTP port" in found.found.what + found.found.why
+    odd = ControllerFacts("10.0.0.7:8080", page)
+    facts = replace(HEALTHY, controllers=(*HEALTHY.controllers, odd))
+    assert codes(facts) == ["tls-differs" if door else "not-a-controller"]
+
+
+def test_servers_when_they_end_connections_then_nothing_is_said_of_silence() -> None:
+    """It takes connections and does not answer, it said of one that had ended them."""
+    full = Silent(True, "connection is lost", ended=True)
+    facts = replace(
+        HEALTHY, controllers=(*HEALTHY.controllers[:2], ControllerFacts(CONTROLLERS[2], full))
+    )
+    found = only(facts, "controller-unreachable").found
+    assert "it takes connections and ends them" in found.why
+    assert "removeController -a 10.0.0.1:9878 -i n2`" in found.next_step
+    hung = replace(
+        HEALTHY, name_servers=(NameServerFacts(NAME_SERVERS[0], full), *HEALTHY.name_servers[1:])
+    )
+    assert "look at the process" in only(hung, "name-server-unreachable").found.next_step
 
 
 # -- name servers ------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from rmqha.doctor.diagnosis import Severity
-from rmqha.doctor.examine import diagnose
 from rmqha.doctor.facts import BrokerFacts, ControllerFacts, Door, Facts, NameServerFacts, Silent
 from tests.doctor.healthy import (
     BROKERS,
@@ -19,6 +18,7 @@ from tests.doctor.healthy import (
     broker,
     codes,
     controller,
+    diagnose,
     info,
     name_server,
     only,

@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from rmqha.doctor.diagnosis import Severity
-from rmqha.doctor.examine import diagnose
 from rmqha.doctor.facts import Facts, IdentityFacts, PortFacts, QueueFacts, StoreFacts
 from rmqha.ha.epochs import EpochEntry
 from rmqha.store.checkpoint import Checkpoint
 from rmqha.store.identity import Identity
 from tests.doctor.healthy import (
     CLUSTER,
+    CONTROLLERS,
     END,
     EPOCHS,
     HANGS,
@@ -24,6 +24,8 @@ from tests.doctor.healthy import (
     STORE,
     codes,
     conf,
+    diagnose,
+    find,
     identity,
     info,
     only,
@@ -115,12 +117,7 @@ def test_6586_when_the_identity_is_missing_then_the_id_to_write_is_told() -> Non
     found = only(identity(final=None), "identity-missing").found
     assert f"Write {CLUSTER}#{NAME}#2" in found.next_step
     unknown = identity(sets(info(in_sync=(replica(1), replica(3)))), final=None)
-    assert "with its old id" in find(unknown, "identity-missing")
-
-
-def find(facts: Facts, code: str) -> str:
-    """The next step of a diagnosis among several."""
-    return next(one.found.next_step for one in diagnose(facts) if one.code == code)
+    assert "with its old id" in find(unknown, "identity-missing").next_step
 
 
 def test_6586_when_the_identity_is_damaged_then_what_to_write_is_told() -> None:
@@ -167,8 +164,9 @@ def test_6586_when_the_store_was_wiped_then_what_the_controllers_remember_is_tol
     facts = sets(info(tuple(map(replica, members)), rest))
     facts = store(identity(facts, final=None), end_offset=0, checkpoint=None, epochs=None,
                   queues=(), consumer_offsets={})  # fmt: skip
-    assert "cleanBrokerMetadata -bn broker-a -b 2" in find(facts, "store-wiped")
-    assert ("-b 2 -l" in find(facts, "store-wiped")) is flag
+    step = find(facts, "store-wiped").next_step
+    line = f"cleanBrokerMetadata -a {CONTROLLERS[0]} -c {CLUSTER} -bn {NAME} -b 2"
+    assert f"`bin/mqadmin {line}{' -l' if flag else ''}`" in step
     assert "identity-missing" not in codes(facts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from rmqha.doctor.examine import diagnose, is_wrong
+from rmqha.doctor.examine import is_wrong
 from rmqha.doctor.facts import ControllerFacts, ControllerView, Facts
 from tests.doctor.healthy import (
     BROKERS,
@@ -14,6 +14,7 @@ from tests.doctor.healthy import (
     codes,
     config,
     controller,
+    diagnose,
     only,
 )
 from tests.doctor.test_diagnoses_of_controllers import view
@@ -106,3 +107,18 @@ def test_removed_when_it_runs_then_it_is_to_be_stopped_and_not_said_to_miss_its_
     facts = founded()
     facts = replace(facts, controllers=(*facts.controllers, one))
     assert "Stop it" in only(facts, "controller-removed").found.next_step
+
+
+def test_newcomer_when_it_was_added_and_never_ran_then_its_store_brings_nothing_back() -> None:
+    """It was said to start it again, and that its store brings it back: it never had one."""
+    facts = founded(joining=frozenset({"n3"}))
+    for number in range(3):
+        facts = controller(number, facts, peers={**PEERS, "n3": NEW_ONE})
+    for broker_id in BROKERS:
+        facts = config(broker_id, facts, controllerAddr=";".join((*CONTROLLERS, NEW_ONE)))
+    facts = replace(facts, conf=None, identity=None, store=None)
+    facts = replace(facts, controllers=(*facts.controllers, ControllerFacts(NEW_ONE, DOWN)))
+    found = only(facts, "controller-unreachable").found
+    assert "It was added as n3, has no vote yet" in found.why
+    assert found.next_step.startswith("Start it, with an empty store")
+    assert f"removeController -a {CONTROLLERS[0]} -i n3`" in found.next_step

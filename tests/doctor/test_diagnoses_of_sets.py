@@ -6,21 +6,24 @@ import pytest
 from msgspec.structs import replace
 
 from rmqha.doctor.diagnosis import Severity
-from rmqha.doctor.examine import diagnose
-from rmqha.doctor.facts import BrokerFacts, Facts, HaFacts, NameServerFacts
+from rmqha.doctor.facts import BrokerFacts, Facts, HaFacts, NameServerFacts, Silent
 from rmqha.remoting.bodies import BrokerMemberGroup
 from tests.doctor.healthy import (
     BROKERS,
     CLUSTER,
     DOWN,
+    HANGS,
     HEALTHY,
     MASTER,
     NAME,
     NAME_SERVERS,
+    OTHER,
     SLAVE,
     broker,
     codes,
     config,
+    diagnose,
+    find,
     group,
     info,
     name_server,
@@ -145,3 +148,47 @@ def test_name_server_when_it_has_no_master_then_clients_find_nobody(is_slave: bo
     # There is none to register while the controllers' master does not act as one.
     idle = broker(1, facts, ha=HaFacts(False))
     assert not wanted & set(codes(idle))
+
+
+def test_replica_when_it_hangs_or_turns_away_then_it_is_not_to_be_started_a_second_time() -> None:
+    """A process that stands still was also called down, with the advice to start or to forget it."""
+    outside = info(in_sync=(replica(1), replica(2)), behind=(replica(3, alive=False),))
+    inside = info(in_sync=(replica(1), replica(2), replica(3, alive=False)))
+    full = Silent(True, "connection is lost", ended=True)
+    for why in (HANGS, full):
+        facts = broker(1, silent(3, why), ha=HaFacts(True, "", False, 1, (0,)))
+        assert codes(sets(outside, facts)) == ["broker-hangs"]
+        assert codes(sets(inside, silent(3, why))) == ["broker-hangs"]
+
+
+def test_6342_when_the_sets_differ_by_members_alone_then_who_is_told() -> None:
+    """The split that loses messages: one may be elected, and another one acknowledged."""
+    two = sets(info((replica(1), replica(2)), (replica(3),)))
+
+    def connected(*hosts: str) -> Facts:
+        ports = tuple(f"{host}:{40_000 + at}" for at, host in enumerate(hosts))
+        return broker(1, two, ha=HaFacts(True, "", False, 1, (0, 0), 1, ports))
+
+    found = find(connected("10.0.1.3"), "sync-state-set-differs")
+    assert f"counts 3 ({OTHER}) in sync and not 2 ({SLAVE})" in found.what
+    assert f"1 ({MASTER}), 2 ({SLAVE})" in found.what
+    well = ["slave-not-in-sync"]
+    for hosts in ([], ["10.0.1.2"], ["10.9.9.9"], ["10.0.1.2", "10.0.1.3"]):
+        assert codes(connected(*hosts)) == well, "only where another replica is certain"
+    beside = replace(replica(3), broker_address="10.0.1.1:10921")
+    shared = sets(info((replica(1), replica(2)), (beside,)), connected("10.0.1.1"))
+    assert "sync-state-set-differs" not in codes(shared), "it is the master's host, too"
+    # On one machine all of them are connected from one host.
+    near = replace(connected("10.0.1.3"), resolved={"10.0.1.3": (), "10.0.1.2": ()})
+    one_host = tuple(
+        replace(r, broker_address=f"10.0.1.3:{r.broker_id}") for r in info().in_sync_replicas
+    )
+    same = info(one_host[:2], one_host[2:])
+    assert "sync-state-set-differs" not in codes(sets(same, near))
+
+
+def test_replica_when_it_is_dead_for_the_controllers_then_it_need_not_be_registered() -> None:
+    """It works and is not heard: that is what has to be mended."""
+    deaf = sets(info(in_sync=(replica(1), replica(2), replica(3, alive=False))))
+    less = BrokerMemberGroup("DefaultCluster", NAME, {0: MASTER, 2: SLAVE})
+    assert codes(name_server(1, deaf, sets={NAME: less})) == ["replica-not-heard"]

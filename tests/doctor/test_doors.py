@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqha.cli.doctor_check import Timing, _look_again
 from rmqha.cli.mqadmin import TOOLS_FILE, client_tls
 from rmqha.doctor.aio.doors import Doors
+from rmqha.doctor.aio.looking import Target
 from rmqha.doctor.facts import Door
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.settings import RemotingSettings
@@ -124,3 +126,39 @@ def test_check_when_servers_ask_for_a_user_then_what_they_refused_is_told(
         monkeypatch.setenv(TOOLS_FILE, str(tools))
         code, rows = found(*servers(cluster))
         assert (code, kinds(rows)) == (1, {"name-server-empty"}), "there is no broker"
+
+
+class Other(asyncio.Protocol):
+    """A server of another protocol: it answers whatever comes, and ends the connection."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the way back."""
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Answer."""
+        assert isinstance(self._transport, asyncio.Transport)
+        self._transport.write(self._answer)
+        self._transport.close()
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.6\r\n", b""]
+)
+async def test_check_when_a_server_of_another_kind_listens_there_then_it_is_told(
+    answer: bytes,
+) -> None:
+    """The port of a status page was a name server that was down, a warning, and to be started."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Other(answer), LOOPBACK, 0)
+    address = f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        target = Target((address,), (address,))
+        _, found = await _look_again(target, Timing(5_000, 1, 0), None)
+    kinds = {"not-a-controller", "not-a-name-server"}
+    silent = {"controller-unreachable", "name-server-unreachable"}
+    wanted = kinds if answer else silent
+    assert {one.code for one in found} == {"no-controller-answers", *wanted}

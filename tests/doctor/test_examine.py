@@ -68,6 +68,17 @@ def test_lasting_when_looks_differ_then_only_what_all_have_is_told_in_the_last_w
     assert lasting([]) == []
 
 
+def test_lasting_when_one_look_proves_it_then_the_next_one_need_not_see_it() -> None:
+    """Two processes of one id take each other's place: one look in two saw both."""
+    twice = diagnosis("broker-id-twice")
+    other = diagnosis("broker-hangs")
+    for looks in ([[twice], []], [[], [twice]], [[twice, other], [other], []]):
+        assert lasting(looks) == [twice]
+    assert lasting([[twice, other], [other]]) == [twice, other]
+    later = diagnosis("broker-id-twice", what="at last")
+    assert lasting([[twice], [later]]) == [later]
+
+
 def test_notes_when_there_is_nothing_else_then_nothing_is_wrong() -> None:
     assert not is_wrong([diagnosis("a", Severity.NOTE)])
     assert is_wrong([diagnosis("a", Severity.NOTE), diagnosis("b", Severity.WARNING)])

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from rmqha.base.errors import ConnectFailed
 from rmqha.doctor.aio import looking
 from rmqha.doctor.aio.looking import StorePaths, Target, look
 from rmqha.doctor.examine import diagnose
 from rmqha.doctor.facts import ConfFacts, PortFacts
+from rmqha.doctor.memory import ADDRESSES_MAX, Memory
 from rmqha.remoting.command import RemotingCommand
 from rmqha.testing.sockets import LOOPBACK
 from tests.doctor.test_reading import asker, good
@@ -130,6 +132,39 @@ def test_look_when_one_set_matters_then_no_other_is_asked_for() -> None:
     assert [one.address for one in facts.brokers] == ["10.0.1.1:10911"]
     assert set(facts.name_servers[0].sets) == {"a"}
     assert not any(address == "10.0.2.1:10911" for address, _ in nodes.asked)
+
+
+def sets_at(address: str) -> RemotingCommand:
+    """The controllers' word, with the one broker at this address."""
+    one = {**REPLICA, "brokerAddress": address}
+    return good({"replicasInfoTable": {"a": {"inSyncReplicas": [one], "masterBrokerId": 1,
+                                             "masterAddress": address, "masterEpoch": 2}}})  # fmt: skip
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_look_when_an_address_is_told_no_more_then_it_is_asked_all_the_same(is_there: bool) -> None:
+    """Two processes of one id: each look saw the one whose heartbeat was the last."""
+    controller = {("localhost:1", 1005): good(isLeader="true", peers="n0:localhost:1")}
+    first, second = "10.0.1.1:10911", "10.0.1.9:10911"
+    gone = {(first, 0): ConnectFailed("down")}
+    ask, nodes = asker({**controller, ("localhost:1", 1006): sets_at(first)})
+    target = Target(("localhost:1",), set_name="a")
+    assert asyncio.run(look(ask, target)).moved == {}
+    nodes.answers = {
+        **controller, ("localhost:1", 1006): sets_at(second), **({} if is_there else gone),
+    }  # fmt: skip
+    facts = asyncio.run(look(ask, target))
+    assert facts.moved == {("a", 1): (first, second)}
+    wanted = [second, first] if is_there else [second]
+    assert [(one.address, one.listed_as) for one in facts.brokers] == [(at, "a") for at in wanted]
+
+
+def test_memory_when_it_is_full_then_no_more_is_learnt() -> None:
+    """A check that goes on for long has an end of what it keeps."""
+    memory = Memory()
+    memory.learn({f"10.0.0.1:{port}": "a" for port in range(1, ADDRESSES_MAX + 1)}, {})
+    memory.learn({"10.0.0.2:1": "a"}, {})
+    assert len(memory.listed) == ADDRESSES_MAX
 
 
 def test_look_when_a_broker_is_configured_then_it_is_asked_though_nobody_knows_it() -> None:

@@ -9,7 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqha.base.errors import ConnectFailed, ConnectionLost, RemoteProtocolError, RequestTimeout
+from rmqha.base.errors import (
+    ConfigInvalid,
+    ConnectFailed,
+    ConnectionLost,
+    RemoteProtocolError,
+    RequestTimeout,
+)
 from rmqha.client.runtime_info import broker_clock_ms
 from rmqha.doctor.aio.asking import Asker
 from rmqha.doctor.facts import Door, HaFacts, SetView, Silent
@@ -78,6 +84,9 @@ def test_ha_when_members_are_missing_then_they_are_empty() -> None:
         b'{"master":true,"inSyncSlaveNums":2,"haConnectionInfo":[{"inSync":true},{"inSync":false}]}'
     )
     assert ha_facts(one) == HaFacts(True, in_sync_slaves=2, lags=(0, 0), connected_in_sync=1)
+    known = {"addr": "/10.0.1.2:40000", "inSync": True}, {"addr": "10.0.1.3:40000", "inSync": False}
+    of_both = json.dumps({"master": True, "haConnectionInfo": known}).encode()
+    assert ha_facts(of_both).in_sync_from == ("10.0.1.2:40000",)
     slave = {"master": False, "haClientRuntimeInfo": {"masterAddr": "a:1", "activated": True}}
     assert ha_facts(json.dumps(slave).encode()) == HaFacts(False, "a:1", transfers=True)
     with pytest.raises(RemoteProtocolError):
@@ -181,7 +190,8 @@ def test_broker_when_it_says_nothing_then_why_is_told(error: Exception, connecte
     ask, _ = asker({("b:1", 0): error})
     (found,) = asyncio.run(ask.brokers({"b:1": "broker-a"}))
     ended = connected and not isinstance(error, RequestTimeout)
-    assert found.silent == Silent(connected, str(error), ended=ended)
+    is_other = isinstance(error, RemoteProtocolError)
+    assert found.silent == Silent(connected, str(error), ended=ended, is_other=is_other)
     assert found.silent.hangs is isinstance(error, RequestTimeout)
     assert found.listed_as == "broker-a"
 
@@ -244,3 +254,33 @@ def test_sets_when_the_leader_refuses_then_nothing_is_known() -> None:
     ask, _ = asker({("c0:1", 1006): good({"replicasInfoTable": {}})})
     assert asyncio.run(ask.sets("c0:1", ["broker-a"])) == ({}, "")
     assert asyncio.run(ask.sets("c1:1", ["broker-a"])) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "is_other"),
+    [
+        ("is lost: it is an HTTP port, of a status page or of metrics", True),
+        ("is lost: frame length 1397966893 is outside 4..16777212", True),
+        ("is lost: frame length -2 is outside 4..16777212", True),
+        ("is lost: frame length 20000000 is outside 4..16777212", False),
+        ("is lost: [Errno 104] Connection reset by peer", False), ("is lost", False),
+    ],
+)  # fmt: skip
+def test_silence_when_another_protocol_is_spoken_then_it_is_told_apart(
+    words: str, is_other: bool
+) -> None:
+    """An answer that is too long is one of a large cluster, not of another server."""
+    ask, _ = asker({("b:1", 0): ConnectionLost(words)})
+    (found,) = asyncio.run(ask.brokers({"b:1": "broker-a"}))
+    assert found.silent == Silent(True, words, ended=True, is_other=is_other)
+
+
+def test_reason_when_the_host_is_ipv6_then_its_port_can_be_told_from_it() -> None:
+    """Cannot connect to ::1:10911, it said."""
+    for words in ("cannot connect to ::1:10911: refused", "cannot connect to [::1]:10911: refused"):
+        ask, _ = asker({("[::1]:10911", 0): ConnectFailed(words)})
+        (found,) = asyncio.run(ask.brokers({"[::1]:10911": "broker-a"}))
+        assert found.silent == Silent(False, "cannot connect to [::1]:10911: refused")
+    ask, _ = asker({("nonsense", 0): ConfigInvalid("no address")})
+    (found,) = asyncio.run(ask.brokers({"nonsense": "broker-a"}))
+    assert found.silent == Silent(False, "no address")

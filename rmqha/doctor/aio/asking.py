@@ -24,7 +24,9 @@ from rmqha.base.errors import (
 from rmqha.client.runtime_info import broker_clock_ms
 from rmqha.doctor.aio.doors import Doors
 from rmqha.doctor.facts import BrokerFacts, ControllerFacts, NameServerFacts, Silent
+from rmqha.doctor.memory import Memory
 from rmqha.doctor.reading import ha_facts, peers_of, topic_names, view_of
+from rmqha.remoting.address import format_address, parse_address
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.bodies import (
     BrokerReplicasInfo,
@@ -44,6 +46,9 @@ AT_ONCE_MAX = 64
 """Nodes that are asked at the same time."""
 REASON_MAX = 200
 """Characters of what a node says, or of what is wrong with it."""
+ANSWER_BYTES_MAX = 1 << 28
+"""Of any server of RocketMQ; four bytes of text, read as a length, are more."""
+_FRAME_LENGTH = re.compile(r"frame length (-?\d+) is outside")
 _OF_A_BROKER = (
     RequestCode.GET_BROKER_RUNTIME_INFO,
     RequestCode.GET_BROKER_HA_STATUS,
@@ -110,6 +115,9 @@ class Asker:
         clock: of this machine.
         timeout_ms: for each answer, connecting included.
         doors: finds out why who takes connections does not answer; None for not at all.
+
+    Attributes:
+        memory: of the looks for which it was used.
     """
 
     def __init__(
@@ -120,17 +128,19 @@ class Asker:
         self._timeout_ms = timeout_ms
         self._doors = doors
         self._turns = asyncio.Semaphore(AT_ONCE_MAX)
+        self.memory = Memory()
 
     async def _ask(self, address: str, code: RequestCode, body: bytes = b"") -> Reply:
         command = RemotingCommand(code, body=body)
         try:
             return Reply(await self._client.invoke(address, command, self._timeout_ms), None)
         except (ConnectFailed, ConfigInvalid) as error:
-            return Reply(None, Silent(False, str(error)))
+            return Reply(None, Silent(False, _reason(address, error)))
         except RequestTimeout as error:
-            return Reply(None, Silent(True, str(error)))
+            return Reply(None, Silent(True, _reason(address, error)))
         except (ConnectionLost, RemoteProtocolError) as error:
-            return Reply(None, Silent(True, str(error), ended=True))
+            reason = _reason(address, error)
+            return Reply(None, Silent(True, reason, ended=True, is_other=_is_other(error)))
 
     async def _with_door(self, address: str, silent: Silent | None) -> Silent | None:
         """Why a node said nothing, with how it has to be spoken to if that is all.
@@ -258,6 +268,24 @@ class Asker:
 def _ahead_ms(theirs_ms: int, asked_ms: int, told_ms: int) -> int:
     """How far a clock is ahead, at least: between question and answer any moment may be theirs."""
     return theirs_ms - min(max(theirs_ms, asked_ms), told_ms)
+
+
+def _is_other(error: Exception) -> bool:
+    """Whether what came is of another protocol; a connection that was lost says so in words only."""
+    if isinstance(error, RemoteProtocolError) or "HTTP" in str(error):
+        return True
+    found = _FRAME_LENGTH.search(str(error))
+    return found is not None and not 0 <= int(found[1]) < ANSWER_BYTES_MAX
+
+
+def _reason(address: str, error: Exception) -> str:
+    """What happened, with the address as it is written elsewhere: IPv6 in its brackets."""
+    try:
+        host, port = parse_address(address)
+    except ConfigInvalid:
+        return str(error)
+    whole, bare = format_address(host, port), f"{host}:{port}"
+    return str(error).replace(whole, bare).replace(bare, whole)
 
 
 def _denial(*answers: RemotingCommand | None) -> str:

@@ -124,10 +124,17 @@ async def _cluster(
     if target.set_name:
         name_servers = tuple(_only(target.set_name, one) for one in name_servers)
     listed = _listed(target, sets, name_servers)
-    unasked = {address: name for address, name in listed.items() if address not in asked}
+    asker.memory.learn(listed, sets)
+    # One that was told of before counts if it is there still.
+    both = listed | {a: name for a, name in asker.memory.listed.items() if a not in listed}
+    unasked = {address: name for address, name in both.items() if address not in asked}
     found = {**asked, **{one.address: one for one in await asker.brokers(unasked)}}
     brokers = distinct_brokers(
-        [replace(found[address], listed_as=name) for address, name in listed.items()]
+        [
+            replace(found[address], listed_as=name)
+            for address, name in both.items()
+            if address in listed or found[address].silent is None
+        ]
     )
     addresses = [
         a for one in brokers for a in split_addresses(one.config.get("controllerAddr", ""))
@@ -140,6 +147,7 @@ async def _cluster(
         sets=sets,
         has_sets=told.table is not None,
         resolved=resolved | await _resolved(addresses),
+        moved=asker.memory.moved(),
     )
 
 

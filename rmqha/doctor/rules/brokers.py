@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
+from rmqha.doctor.advice import (
+    EMPTYING,
+    broker_epochs,
+    clean_broker,
+    elect_master,
+    successor,
+    sync_state_set,
+)
 from rmqha.doctor.diagnosis import Found
+from rmqha.doctor.distinct import ids_twice
 from rmqha.doctor.facts import (
     BrokerFacts,
     Facts,
@@ -111,8 +119,18 @@ def address_of_another_broker(facts: Facts) -> Iterator[Found]:
             "The address was given to another broker (a container or machine that was replaced),"
             " or brokerName was changed. Slaves and clients of one set meet the other's log.",
             "Find out who moved. Start the old broker on its new address, which it registers by"
-            " itself, or take it out: mqadmin cleanBrokerMetadata.",
+            f" itself, or take it out: {_out(facts, one)}.",
         )
+
+
+def _out(facts: Facts, one: BrokerFacts) -> str:
+    """The line that has the controllers forget the id that is known at this address."""
+    info = facts.sets.get(one.listed_as)
+    known = () if info is None else replicas_of(info)
+    found = next((r.broker_id for r in known if r.broker_address == one.address), None)
+    if found is None:
+        return "a name server forgets it by itself"
+    return clean_broker(facts, one.listed_as, found)
 
 
 def two_masters(facts: Facts) -> Iterator[Found]:
@@ -121,16 +139,36 @@ def two_masters(facts: Facts) -> Iterator[Found]:
         masters = [one for one in facts.brokers_of(name) if one.acts_as_master]
         if len(masters) < 2:
             continue
-        info = facts.sets.get(name)
-        right = None if info is None else info.master_address
         yield Found(
             name,
             f"{', '.join(_with_epoch(one) for one in masters)} all act as master",
-            f"The controllers have {right or 'nobody'} as master. Another one that still takes"
-            " writes acknowledges messages that will be cut off.",
-            "Stop the one that is not the controllers' master now; started again it follows, and"
-            " cuts off what it alone has. What it acknowledged meanwhile must be sent again.",
+            *_of_the_controllers(facts, name),
         )
+
+
+def _of_the_controllers(facts: Facts, name: str) -> tuple[str, str]:
+    """Why two masters are wrong, and which may be stopped: the controllers say, if they are heard."""
+    info = facts.sets.get(name)
+    lost = "Another one that still takes writes acknowledges messages that will be cut off."
+    if info is None:
+        return (
+            f"No controller tells of the set here, so that nobody says which is the right one. {lost}",
+            "Stop none of them yet. Bring back a majority of the controllers, or name them with"
+            " --controllers, and look again. Without controllers: the one of the lower epoch is the"
+            f" older one; compare them ({broker_epochs(facts, name)}) before you stop it.",
+        )
+    if info.master_address is None:
+        return (
+            f"The controllers have nobody as master, and are in epoch {info.master_epoch}. {lost}",
+            "Stop the producers, and none of these brokers yet. See that their heartbeats reach the"
+            " leading controller, which elects a member of the SyncStateSet; stop the others then"
+            f" ({sync_state_set(facts, name)}).",
+        )
+    return (
+        f"The controllers have {info.master_address} as master. {lost}",
+        "Stop the one that is not the controllers' master now, and copy its store; started again it"
+        " follows, and cuts off what it alone has. What it acknowledged meanwhile must be sent again.",
+    )
 
 
 def wrong_broker_acts_as_master(facts: Facts) -> Iterator[Found]:
@@ -163,20 +201,30 @@ def _names(facts: Facts) -> list[str]:
 def broker_id_twice(facts: Facts) -> Iterator[Found]:
     """Two brokers of a set have one id."""
     for name in _names(facts):
-        by_id: dict[int, list[str]] = defaultdict(list)
-        for one in facts.brokers_of(name):
-            if one.epochs is not None and one.epochs.broker_id > 0:
-                by_id[one.epochs.broker_id].append(one.address)
-        for broker_id, addresses in sorted(by_id.items()):
-            if len(addresses) > 1:
-                yield Found(
-                    f"{name} {broker_id}",
-                    f"{' and '.join(addresses)} both are broker {broker_id}",
-                    "A store was copied with its brokerIdentity. Their heartbeats overwrite each"
-                    " other, and an election may pick either.",
-                    "Stop the copy, delete its brokerIdentity (not the original's), and start it:"
-                    " it gets an id of its own.",
-                )
+        for broker_id, addresses in ids_twice(facts, name).items():
+            yield Found(
+                f"{name} {broker_id}",
+                f"{' and '.join(addresses)} both are broker {broker_id}",
+                "A store was copied with its brokerIdentity. Their heartbeats overwrite each"
+                " other, and an election may pick either.",
+                "Stop the copy, delete its brokerIdentity (not the original's), and start it:"
+                " it gets an id of its own.",
+            )
+
+
+def broker_address_changes(facts: Facts) -> Iterator[Found]:
+    """The controllers have a broker now at one address and now at another."""
+    for (name, broker_id), addresses in sorted(facts.moved.items()):
+        if broker_id in ids_twice(facts, name):
+            continue
+        yield Found(
+            f"{name} {broker_id}",
+            f"the controllers had broker {broker_id} at {' and at '.join(addresses)}, a moment apart",
+            "It was started at another address just now, or two processes have one id: a store that"
+            " was copied with its brokerIdentity. Then each heartbeat overwrites the other's address.",
+            "Look again. If it changes still, look for a second process at these addresses. Stop the"
+            " copy, delete its brokerIdentity (not the original's), and start it.",
+        )
 
 
 def clock_skew(facts: Facts) -> Iterator[Found]:
@@ -187,7 +235,7 @@ def clock_skew(facts: Facts) -> Iterator[Found]:
             yield Found(
                 f"{one.listed_as} {one.address}",
                 f"its clock is {abs(ahead_ms) / 1000:.0f} s"
-                f" {'before' if ahead_ms > 0 else 'behind'} this machine's",
+                f" {'ahead of' if ahead_ms > 0 else 'behind'} this machine's",
                 "Store timestamps, delayed messages, expiry of files and searches by time follow a"
                 " master's clock; after a failover they jump.",
                 "Let NTP mend the clock, here or there; slowly, on a running broker.",
@@ -204,9 +252,19 @@ def disk_stuck(facts: Facts) -> Iterator[Found]:
                 f"{one.listed_as} {one.address}",
                 f"a write to its commit log has been under way for {stuck_ms} ms",
                 "Heartbeats do not tell of disks, so that Java's controllers elect nobody for it.",
-                "Look at the disk (dmesg, iostat). If it does not recover:"
-                " mqadmin electMaster to another replica, then stop this broker.",
+                _off_this_disk(facts, one),
             )
+
+
+def _off_this_disk(facts: Facts, one: BrokerFacts) -> str:
+    look = "Look at the disk (dmesg, iostat)."
+    target = successor(facts, one.listed_as)
+    if not one.acts_as_master:
+        return f"{look} If it does not recover, stop this broker; the others go on without it."
+    if target is None:
+        return f"{look} Nobody else is in sync, so keep this broker until somebody is."
+    line = elect_master(facts, one.listed_as, target.broker_id)
+    return f"{look} If it does not recover: {line}, then stop this broker."
 
 
 def records_damaged(facts: Facts) -> Iterator[Found]:
@@ -224,8 +282,8 @@ def records_damaged(facts: Facts) -> Iterator[Found]:
                 " has a whole copy. Pulls of their queues are refused there; record_damaged in its"
                 " log names their offsets.",
                 "Bring the other replicas of the set back, so that they can be asked. If none has a"
-                " copy: mqadmin resetOffsetByTime leads a group past them. Then replace the disk"
-                " and empty this replica's store, so that it copies the log.",
+                " copy: resetOffsetByTime leads a group past them. Then replace the disk, and empty"
+                f" this replica's store ({EMPTYING}), so that it copies the log.",
             )
         if differing:
             yield Found(
@@ -233,8 +291,8 @@ def records_damaged(facts: Facts) -> Iterator[Found]:
                 f"{differing} messages are whole on two replicas and not the same",
                 "A bit has flipped where no checksum looks, and no majority tells on which of them;"
                 " record_differs in its log names their offsets.",
-                "Compare them (mqadmin queryMsgByOffset on both), and empty the store of the replica"
-                " that is wrong, so that it copies the log. enabledAppendPropCRC=true lets a"
+                "Compare them (queryMsgByOffset on both), and empty the store of the replica that is"
+                f" wrong ({EMPTYING}), so that it copies the log. enabledAppendPropCRC=true lets a"
                 " checksum look everywhere.",
             )
 

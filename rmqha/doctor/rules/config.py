@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rmqha.doctor.advice import EMPTYING, sync_state_set
 from rmqha.doctor.diagnosis import NAMED_MAX, Found
 from rmqha.doctor.facts import Facts, controlled_sets, replicas_of
 
@@ -65,7 +66,7 @@ def role_in_config(facts: Facts) -> Iterator[Found]:
             f"{' and '.join(given)} has no effect under controllers",
             "The controllers decide who is master and give the id, which is kept in"
             " brokerIdentity. What the file says differs from what is shown, which misleads.",
-            "Take the keys out. mqadmin getSyncStateSet says who is master.",
+            f"Take the keys out. {sync_state_set(facts, conf.text('brokerName'))} says who is master.",
         )
 
 
@@ -91,7 +92,7 @@ def controllers_without_mode(facts: Facts) -> Iterator[Found]:
             "controllerAddr is set and enableControllerMode is not true",
             "The broker keeps the role of its file and is never replaced by anybody.",
             "Set enableControllerMode=true. A store that was written without controllers has no"
-            " epochs: do it on the master first, and empty the slaves.",
+            f" epochs: do it on the master first, and empty the slaves ({EMPTYING}).",
         )
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rmqha.doctor.advice import CONTROLLER, known_controllers, mqadmin, update_broker
 from rmqha.doctor.diagnosis import NAMED_MAX, Found
 from rmqha.doctor.facts import ControllerFacts, Facts, is_loopback
 from rmqha.doctor.rules.standings import (
     comes,
     explains_no_leader,
+    is_joining,
     member_addresses,
+    member_id,
     members_that_answer,
 )
 
@@ -24,26 +27,60 @@ def _answering(facts: Facts) -> list[ControllerFacts]:
 def controller_unreachable(facts: Facts) -> Iterator[Found]:
     """A controller does not answer."""
     for one in facts.controllers:
-        if one.silent is None or one.silent.door is not None:
+        if one.silent is None or one.silent.door is not None or one.silent.is_stranger:
             continue
-        hangs = "it takes connections and does not answer" if one.silent.connected else "it is down"
+        how = "it is down"
+        if one.silent.connected:
+            how = (
+                "it takes connections and ends them"
+                if one.silent.ended
+                else "it takes connections and does not answer"
+            )
+        name = member_id(facts, one.address)
+        joins = name is not None and is_joining(facts, name)
         yield Found(
             one.address,
             f"the controller does not answer: {one.silent.reason}",
-            f"Either {hangs}, or the way from here is cut. Each controller that is missing brings"
-            " the group nearer to having no majority, and then no broker set can fail over.",
-            "Look at its log and start it again; its store brings it back. Where it is gone for"
-            " good, add a new one and remove it: mqadmin addController, removeController.",
+            f"Either {how}, or the way from here is cut. "
+            + (
+                f"It was added as {name}, has no vote yet, and counts for nothing until it has one."
+                if joins
+                else "Each controller that is missing brings the group nearer to having no majority,"
+                " and then no broker set can fail over."
+            ),
+            _newcomer(facts, name) if joins else _gone(facts, name),
         )
+
+
+def _newcomer(facts: Facts, name: str | None) -> str:
+    """Of a member that was added and has not been heard since."""
+    remove = mqadmin("removeController", "-a", known_controllers(facts), "-i", name)
+    return (
+        "Start it, with an empty store and all members in its controllerDLegerPeers; the leader"
+        f" catches it up, and it votes. If it should be no member, or its address is wrong: {remove}."
+    )
+
+
+def _gone(facts: Facts, name: str | None) -> str:
+    asked = known_controllers(facts)
+    add = mqadmin("addController", "-a", asked, "-i", "NEWID", "--address", CONTROLLER)
+    remove = mqadmin("removeController", "-a", asked, "-i", name or "ID")
+    return (
+        "Look at its log and start it again; its store brings it back. Where it is gone for good, add"
+        f" a new one ({add}) and remove it ({remove})."
+    )
 
 
 def not_a_controller(facts: Facts) -> Iterator[Found]:
     """An address that is given as a controller's is another server's."""
     for one in facts.controllers:
-        if one.refused and not one.denied:
+        said = one.refused if not one.denied else ""
+        if one.silent is not None and one.silent.is_stranger:
+            said = one.silent.reason
+        if said:
             yield Found(
                 one.address,
-                f"something answers there that is no controller: {one.refused}",
+                f"something answers there that is no controller: {said}",
                 "Name servers have a controller inside only with enableControllerInNamesrv=true,"
                 " and then on the controller's own port.",
                 "Correct the address in controllerAddr, or where you gave it.",
@@ -119,8 +156,12 @@ def controller_follows_another(facts: Facts) -> Iterator[Found]:
             f" {leader.address} leads",
             "It does not hear the leader. Brokers that ask it are sent to the wrong place.",
             "Check the network between the two, and that both belong to one group:"
-            " mqadmin getControllerMetaData -a, for each.",
+            f" {_metadata(one)} and {_metadata(leader)}.",
         )
+
+
+def _metadata(one: ControllerFacts) -> str:
+    return mqadmin("getControllerMetaData", "-a", one.address)
 
 
 def controller_members_differ(facts: Facts) -> Iterator[Found]:
@@ -169,10 +210,21 @@ def controller_addr_differs(facts: Facts) -> Iterator[Found]:
                 "A broker of Java heartbeats to the controllers that it names only, and one that never"
                 " hears it takes it for dead as soon as it leads. One of ours needs those that it names"
                 " for its write lease, too.",
-                "Set controllerAddr in its file to all members. It takes it while it runs: mqadmin"
-                " updateBrokerConfig -b BROKER -k controllerAddr -v 'A;B;C'. One of ours of an older"
-                " release needs a restart.",
+                _all_members(facts, who, members),
             )
+
+
+def _all_members(facts: Facts, who: str, members: set[str]) -> str:
+    """How a broker hears of all members: while it runs, if it does."""
+    named = ";".join(sorted(members))
+    broker = facts.broker(who)
+    if broker is None:
+        return f"Write controllerAddr={named} into the file; a broker that runs is told besides."
+    line = update_broker(broker, "controllerAddr", named)
+    return (
+        f"Set controllerAddr in its file to all members. It takes it while it runs: {line}. One of"
+        " rmqha of an older release needs a restart."
+    )
 
 
 def controller_loopback(facts: Facts) -> Iterator[Found]:
@@ -241,6 +293,12 @@ def unclean_elections_allowed(facts: Facts) -> Iterator[Found]:
                 "enableElectUncleanMaster=true",
                 "When nobody of a SyncStateSet lives, a replica that lacks acknowledged messages"
                 " becomes master, and consumers' offsets may point behind its log.",
-                "Leave it if service comes before messages. Else: mqadmin updateControllerConfig"
-                " -a ALL -k enableElectUncleanMaster -v false.",
+                f"Leave it if service comes before messages. Else: {_cleanly(facts)}.",
             )
+
+
+def _cleanly(facts: Facts) -> str:
+    everyone = ";".join(one.address for one in facts.controllers)
+    return mqadmin(
+        "updateControllerConfig", "-a", everyone, "-k", "enableElectUncleanMaster", "-v", "false"
+    )

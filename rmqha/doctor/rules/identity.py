@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rmqha.doctor.advice import EMPTYING, sync_state_set
 from rmqha.doctor.diagnosis import Found
 from rmqha.doctor.facts import ConfFacts, Facts, replicas_of
 from rmqha.remoting.bodies import ReplicaIdentity
@@ -29,17 +30,26 @@ def identity_damaged(facts: Facts) -> Iterator[Found]:
             f"the identity file cannot be read: {one.damage}",
             "Java takes a broker without a readable identity for a new one: it gets a new id, and"
             " the old one stays in the SyncStateSet for ever. Ours does not start.",
-            "Write CLUSTER#BROKERNAME#ID into it, one line; mqadmin getSyncStateSet shows the id"
+            f"Write CLUSTER#BROKERNAME#ID into it, one line; {_shown(facts)} shows the id"
             " that has this broker's address.",
         )
+
+
+def _shown(facts: Facts) -> str:
+    name = facts.set_name or ("" if facts.conf is None else facts.conf.text("brokerName"))
+    return sync_state_set(facts, name or "BROKERNAME")
 
 
 def identity_missing(facts: Facts) -> Iterator[Found]:
     """A store with messages belongs to nobody."""
     one, store, conf = facts.identity, facts.store, _controlled(facts)
-    if one is None or store is None or conf is None or not store.has_data:
+    if one is None or store is None or not store.has_data:
         return
     if one.final is not None or one.damage or one.temporary is not None:
+        return
+    if facts.conf is None and store.epochs:
+        yield _missing_by_epochs(one.path, store.end_offset)
+    if conf is None:
         return
     name = conf.text("brokerName")
     taken = [
@@ -55,6 +65,18 @@ def identity_missing(facts: Facts) -> Iterator[Found]:
         if taken
         else "If controllers have not known this broker (a store from before controller mode),"
         " start it. Else write CLUSTER#BROKERNAME#ID into it, with its old id.",
+    )
+
+
+def _missing_by_epochs(path: str, end_offset: int) -> Found:
+    """Without a broker.conf: only brokers under controllers have epochs, and an identity."""
+    return Found(
+        path,
+        f"the store has messages up to {end_offset} and epochs, and no identity file",
+        "Its broker was under controllers. It would be given a new id, and its old one stays in the"
+        " SyncStateSet, where it is waited for and never answers.",
+        "If storePathBrokerIdentity in its file names another place, nothing is wrong. Else look with"
+        " mqdoctor check -c and its broker.conf: it tells what to write.",
     )
 
 
@@ -113,7 +135,8 @@ def id_unknown_to_controllers(facts: Facts) -> Iterator[Found]:
         " slave without a master then, and is told 2010 for ever.",
         "Delete nothing yet. If controllers were replaced: start them with"
         " adoptUnknownBrokers=true (OPERATIONS, Replacing Java controllers). If only this broker"
-        " was cleaned and others of its set are in sync: empty its store, identity included.",
+        f" was cleaned and others of its set are in sync: empty its store ({EMPTYING}), and delete"
+        " brokerIdentity with it, whose id nobody knows any more.",
     )
 
 
@@ -134,32 +157,3 @@ def address_changed(facts: Facts) -> Iterator[Found]:
         f"If nothing runs at {replica.broker_address}, start this broker: it registers its new"
         " address. Brokers of 5.0 have their address for an identity and need the old one.",
     )
-
-
-def store_wiped(facts: Facts) -> Iterator[Found]:
-    """The controllers know a broker at this address whose store is empty."""
-    one, store, conf = facts.identity, facts.store, _controlled(facts)
-    if one is None or store is None or conf is None or store.has_data:
-        return
-    if one.final is not None or one.temporary is not None or one.damage:
-        return
-    for broker_id, replica in sorted(_known(facts, conf.text("brokerName")).items()):
-        if not facts.is_same(replica.broker_address, conf.address):
-            continue
-        info = facts.sets[conf.text("brokerName")]
-        members = [r.broker_id for r in info.in_sync_replicas]
-        alone = members == [broker_id]
-        yield Found(
-            one.path,
-            f"the controllers know broker {broker_id} at {conf.address}, and its store is empty",
-            "It was wiped on one side. The broker will get a new id and stay a slave"
-            + (
-                f", for {broker_id} alone is in the SyncStateSet and nobody else may be elected."
-                if alone
-                else f" until {broker_id} is forgotten."
-            ),
-            f"If its messages are gone for good: mqadmin cleanBrokerMetadata -bn"
-            f" {conf.text('brokerName')} -b {broker_id}"
-            + (" -l, which gives up what it had acknowledged." if alone else ".")
-            + " Else restore the store with its identity file first.",
-        )

@@ -5,31 +5,46 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from rmqha.doctor.advice import change_keys
 from rmqha.doctor.diagnosis import Found
-from rmqha.doctor.facts import Facts, controlled_sets, registered_master, replicas_of
+from rmqha.doctor.distinct import ids_twice
+from rmqha.doctor.facts import (
+    BrokerFacts,
+    Facts,
+    controlled_sets,
+    registered_master,
+    replicas_of,
+)
+from rmqha.remoting.address import split_addresses
 from rmqha.remoting.bodies import ReplicasInfo
 
 
 def name_server_unreachable(facts: Facts) -> Iterator[Found]:
     """A name server does not answer."""
     for one in facts.name_servers:
-        if one.silent is not None and one.silent.door is None:
-            yield Found(
-                one.address,
-                f"the name server does not answer: {one.silent.reason}",
-                "Clients that have this one alone find no topic; others go on with what they know.",
-                "Start it. It holds nothing of its own: brokers register again within"
-                " registerNameServerPeriod.",
-            )
+        if one.silent is None or one.silent.door is not None or one.silent.is_stranger:
+            continue
+        yield Found(
+            one.address,
+            f"the name server does not answer: {one.silent.reason}",
+            "Clients that have this one alone find no topic; others go on with what they know.",
+            "It takes connections, so look at the process and who listens there (ss -ltnp) first."
+            if one.silent.connected
+            else "Start it. It holds nothing of its own: brokers register again within"
+            " registerNameServerPeriod.",
+        )
 
 
 def not_a_name_server(facts: Facts) -> Iterator[Found]:
     """An address that is given as a name server's is another server's."""
     for one in facts.name_servers:
-        if one.refused and not one.denied:
+        said = one.refused if not one.denied else ""
+        if one.silent is not None and one.silent.is_stranger:
+            said = one.silent.reason
+        if said:
             yield Found(
                 one.address,
-                f"something answers there that is no name server: {one.refused}",
+                f"something answers there that is no name server: {said}",
                 "Consoles and clients that are given this address show empty pages and find no"
                 " topic. A controller is a process, or at least a port, of its own.",
                 "Give the name server's port: 9876 by default, listenPort in its file.",
@@ -62,12 +77,15 @@ def broker_not_registered(facts: Facts) -> Iterator[Found]:
         for name, info in controlled_sets(facts):
             group = server.sets.get(name)
             known = () if group is None else tuple(group.broker_addrs.values())
+            twice = ids_twice(facts, name)
             for replica in replicas_of(info):
                 broker = facts.broker(replica.broker_address)
                 if not replica.alive or broker is None or broker.silent is not None:
                     continue
                 if any(facts.is_same(replica.broker_address, one) for one in known):
                     continue
+                if (name, replica.broker_id) in facts.moved or replica.broker_id in twice:
+                    continue  # its other address is registered at times
                 named = broker.config.get("namesrvAddr", "")
                 yield Found(
                     f"{name} {replica.broker_id} at {server.address}",
@@ -75,9 +93,19 @@ def broker_not_registered(facts: Facts) -> Iterator[Found]:
                     f" {server.address}",
                     f"Clients that ask this name server do not find it. Its namesrvAddr is"
                     f" {named or 'empty'}.",
-                    "Name all name servers in namesrvAddr of every broker (updateBrokerConfig, and"
-                    " the file); one that was just started registers within seconds.",
+                    _named(facts, name, broker),
                 )
+
+
+def _named(facts: Facts, name: str, broker: BrokerFacts) -> str:
+    """How a broker hears of all name servers, where it does not name them yet."""
+    listed = list(dict.fromkeys(one.address for one in facts.name_servers))
+    named = split_addresses(broker.config.get("namesrvAddr", ""))
+    wait = "One that was just started registers within seconds."
+    if all(any(facts.is_same(one, other) for other in named) for one in listed):
+        return f"{wait} It names all of them: look for its registrations in its log."
+    change = change_keys(facts, name, [broker], {"namesrvAddr": ";".join(listed)})
+    return f"{wait} Else name all name servers in its namesrvAddr. {change}"
 
 
 def name_server_names_another_master(facts: Facts) -> Iterator[Found]:

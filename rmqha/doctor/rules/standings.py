@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rmqha.controller.raft.node import NEW, RECOVERING, VOTER
+from rmqha.doctor.advice import mqadmin
 from rmqha.doctor.diagnosis import Found
 from rmqha.doctor.facts import ControllerFacts, Facts
 
@@ -47,8 +48,8 @@ def controllers_lost_majority(facts: Facts) -> Iterator[Found]:
         f" them up, and {whole} with whole stores elect none. That is by intention, and does not"
         " pass by itself. Brokers keep their roles meanwhile.",
         "Bring back a store that is whole, or that was set aside as damaged, if there is one; else"
-        " rescue the group with what a whole store holds: mqadmin rescueControllers. Empty no"
-        " further store before.",
+        " rescue the group with what a whole store holds (OPERATIONS, Replacing a"
+        " node's disk). Empty no further store before.",
     )
 
 
@@ -89,7 +90,7 @@ def controller_joins(facts: Facts) -> Iterator[Found]:
         if one.view is None or not comes(facts, one):
             continue
         name, member = one.view.node_id, _knower(facts).address
-        is_member = _is_joining(facts, name)
+        is_member = is_joining(facts, name)
         yield Found(
             one.address,
             f"controller {name} is being caught up and gets its vote then"
@@ -97,10 +98,10 @@ def controller_joins(facts: Facts) -> Iterator[Found]:
             else f"controller {name} is new, and no member of the group of {member}",
             "It counts for nothing until it votes, and nothing is missed as long as it waits."
             " Its store is empty by right.",
-            "Nothing has to be done; mqadmin controllerViews shows when it votes."
+            f"Nothing has to be done; {mqadmin('controllerViews', '-a', member)} shows when it votes."
             if is_member
-            else f"mqadmin addController -a {member} -i {name} --address {one.address}, when the"
-            " brokers name it in controllerAddr. Stop it if it should be no member.",
+            else f"{mqadmin('addController', '-a', member, '-i', name, '--address', one.address)}, when"
+            " the brokers name it in controllerAddr. Stop it if it should be no member.",
         )
 
 
@@ -116,7 +117,7 @@ def comes(facts: Facts, one: ControllerFacts) -> bool:
         return False
     name = one.view.node_id
     is_left_out = one.view.standing == NEW and all(name not in known.peers for known in founded)
-    return is_left_out or (not one.view.may_vote and _is_joining(facts, name))
+    return is_left_out or (not one.view.may_vote and is_joining(facts, name))
 
 
 def members_that_answer(facts: Facts) -> list[ControllerFacts]:
@@ -135,7 +136,14 @@ def member_addresses(facts: Facts) -> set[str]:
     return {address for one in members_that_answer(facts) for address in one.peers.values()}
 
 
-def _is_joining(facts: Facts, name: str) -> bool:
+def member_id(facts: Facts, address: str) -> str | None:
+    """The id of the member at an address, as the members name it."""
+    named = (pair for one in members_that_answer(facts) for pair in one.peers.items())
+    return next((name for name, at in named if facts.is_same(at, address)), None)
+
+
+def is_joining(facts: Facts, name: str) -> bool:
+    """Whether the members know this one as one that has no vote yet."""
     return any(one.view is not None and name in one.view.joining for one in _founded(facts))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rmqha.doctor.advice import EMPTYING, known_name_servers, mqadmin
 from rmqha.doctor.diagnosis import Found
 from rmqha.doctor.facts import Facts, StoreFacts
 
@@ -24,8 +25,9 @@ def commit_log_damaged(facts: Facts) -> Iterator[Found]:
             store.path,
             f"the commit log is damaged: {store.damage}",
             "Recovery would cut everything behind that place. Ours refuses to start; Java cuts.",
-            f"{_COPY} Let another replica be master, then empty this one (identity included) so"
-            " that it copies the log. mqdoctor show prints what is whole.",
+            f"{_COPY} See first whether its disk is mounted. Else let another replica be master, and"
+            f" empty this one then ({EMPTYING}), so that it copies the log. mqdoctor show prints what"
+            " is whole.",
         )
 
 
@@ -37,7 +39,8 @@ def commit_log_file_missing(facts: Facts) -> Iterator[Found]:
             store.path,
             f"the commit log ends at {store.end_offset}: {store.missing_before}",
             "Somebody deleted or moved a file. What stands behind the gap cannot be reached.",
-            f"{_COPY} Bring the file back; else let another replica be master and empty this one.",
+            f"{_COPY} Bring the file back; else let another replica be master, and empty this one"
+            f" then ({EMPTYING}).",
         )
 
 
@@ -75,7 +78,7 @@ def commit_log_file_size_differs(facts: Facts) -> Iterator[Found]:
         " Java's does not either, and changes nothing.",
         f"{_COPY} If the setting was changed: set it back to what the files have. If a file was cut"
         " or appended to, as by a copy that was not finished: copy it again, or empty this store"
-        " (identity included) and let it copy the log from another replica.",
+        f" ({EMPTYING}), and it copies the log from another replica.",
     )
 
 
@@ -105,7 +108,7 @@ def config_file_damaged(facts: Facts) -> Iterator[Found]:
             " groups would be unknown, or consumers begin anew.",
             "Put back a copy of it. A slave gets topics, groups and offsets from its master: take the"
             " damaged file away, and start it while the master runs. Without either, take it away"
-            " and make anew what it held (mqadmin updateTopic, updateSubGroup, resetOffsetByTime).",
+            " and make anew what it held (updateTopic, updateSubGroup, resetOffsetByTime).",
         )
 
 
@@ -167,19 +170,30 @@ def consumer_offset_beyond_queue(facts: Facts) -> Iterator[Found]:
         return
     ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in store.queues}
     wrong = [
-        f"{group} on {topic}/{queue} at {offset} of {ends[topic, queue]}"
+        (topic, group, queue, offset)
         for (topic, group, queue), offset in sorted(store.consumer_offsets.items())
         if offset > ends.get((topic, queue), offset)
     ]
     if wrong:
+        named = ", ".join(
+            f"{group} on {topic}/{queue} at {offset} of {ends[topic, queue]}"
+            for topic, group, queue, offset in wrong[:LISTED_MAX]
+        )
+        pairs = list(dict.fromkeys((topic, group) for topic, group, _, _ in wrong))
         yield Found(
             store.path,
-            f"{len(wrong)} consumer offsets lie behind their queues: {', '.join(wrong[:LISTED_MAX])}",
+            f"{len(wrong)} consumer offsets lie behind their queues: {named}",
             "Offsets are copied apart from messages, and the log was cut by an election after that"
             " (an unclean one above all). Groups would skip the next messages.",
-            "If this broker becomes master: mqadmin resetOffsetByTime for these groups, before"
-            " producers go on.",
+            "If this broker becomes master, set the offsets of these groups anew before producers go"
+            f" on: {', '.join(_to_the_end(facts, *one) for one in pairs[:LISTED_MAX])}"
+            + ("." if len(pairs) <= LISTED_MAX else f" and {len(pairs) - LISTED_MAX} more."),
         )
+
+
+def _to_the_end(facts: Facts, topic: str, group: str) -> str:
+    asked = known_name_servers(facts)
+    return mqadmin("resetOffsetByTime", "-n", asked, "-g", group, "-t", topic, "-s", "now")
 
 
 def unclean_stop(facts: Facts) -> Iterator[Found]:
@@ -211,7 +225,7 @@ def epoch_file_damaged(facts: Facts) -> Iterator[Found]:
             "Start the broker as a slave; it takes the backup."
             if store.epochs is not None
             else "Copy epochFileCheckpoint of a replica with the same log, or empty this store"
-            " (identity included) and let it copy the log.",
+            f" ({EMPTYING}), and it copies the log.",
         )
 
 
@@ -227,7 +241,7 @@ def epoch_file_missing(facts: Facts) -> Iterator[Found]:
             "It was written without controllers, or the file was lost. As a slave it finds no"
             " place at which its log and the master's are equal.",
             "Make it the first master of its set if it was the master before controllers came."
-            " Else empty it (identity included) and let it copy the log.",
+            f" Else empty it ({EMPTYING}), and it copies the log.",
         )
 
 
@@ -244,7 +258,7 @@ def epoch_begins_late(facts: Facts) -> Iterator[Found]:
             "What stands before it belongs to no epoch: a slave that has only that part finds"
             " nothing in common with this log.",
             "Harmless while all slaves are beyond that offset. A slave that does not follow has to"
-            " be emptied (identity included).",
+            f" be emptied ({EMPTYING}).",
         )
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rmqha.doctor.advice import change_keys, update_broker
 from rmqha.doctor.diagnosis import Found
 from rmqha.doctor.facts import BrokerFacts, Facts, HaFacts
 from rmqha.remoting.topic_names import PERM_WRITE
 
+KEPT_HOURS = 72
+"""Fallback of fileReservedTime, as of Java's brokers."""
 WARNING_PERCENT = 90
 """Java's diskSpaceWarningLevelRatio, where a broker does not tell its own."""
 
@@ -67,9 +70,16 @@ def disk_full(facts: Facts) -> Iterator[Found]:
             + (f" (commitLogDiskRatio={used})" if used else ""),
             "It refuses them above diskSpaceWarningLevelRatio, before files cannot be written any"
             " more. Files that expired go at deleteWhen, or sooner above diskMaxUsedSpaceRatio.",
-            "Make room on that disk, of other things than the store; or lower fileReservedTime"
-            " (updateBrokerConfig), so that old files go. Delete no file of the store by hand.",
+            "Make room on that disk, of other things than the store. Delete no file of the store by"
+            " hand. Or let old files go sooner, with a lower fileReservedTime (hours)."
+            f" {change_keys(facts, one.listed_as, [one], {'fileReservedTime': _sooner(one)})}",
         )
+
+
+def _sooner(one: BrokerFacts) -> str:
+    """Half of the hours for which files are kept now."""
+    kept = one.config.get("fileReservedTime", "")
+    return str(max((int(kept) if kept.isdecimal() else KEPT_HOURS) // 2, 1))
 
 
 def _is_full(one: BrokerFacts) -> bool:
@@ -96,6 +106,6 @@ def writes_closed(facts: Facts) -> Iterator[Found]:
             f"brokerPermission={text}: the master takes no writes",
             "It is registered without the right to write. Clients send to other broker sets, and"
             " find nobody for a topic that is on this one alone.",
-            "If it is not being emptied by intention: mqadmin updateBrokerConfig -b"
-            f" {one.address} -k brokerPermission -v 6, and the same in its file.",
+            "If it is not being emptied by intention:"
+            f" {update_broker(one, 'brokerPermission', '6')}, and the same in its file.",
         )
