@@ -1,9 +1,9 @@
 """The ``checkpoint`` file: how far each part was safe on disk when it was last written.
 
-Java uses five longs and keeps the rest of the 4 096 bytes. Behind them rmqha keeps two marks of its
-own: the exact offsets before which the commit log was durable, and before which the consume queues
-were, each sealed by a CRC over Java's five longs and itself. Once a Java broker has written its
-longs anew, the seals no longer fit and the marks count as absent.
+Java uses five longs and keeps the rest of the 4 096 bytes. Behind them rmqha keeps marks of its own:
+the exact offsets before which the commit log was durable, before which the consume queues were, and
+at which a log began that does not begin at 0, each sealed by a CRC over Java's five longs and itself.
+Once a Java broker has written its longs anew, the seals no longer fit and the marks count as absent.
 
 Source: RocketMQ's protocol as observed.
 """
@@ -19,7 +19,7 @@ ABORT = "abort"
 """The file beside it that is there while a broker has the store open; also Java's."""
 
 SIZE = 4096
-MARK, INDEXED_MARK = b"RHA1", b"RHA2"
+MARK, INDEXED_MARK, BEGIN_MARK = b"RHA1", b"RHA2", b"RHA3"
 SLACK_MS = 3_000
 """Java subtracts it: a record's stamp may be a little older than its flush."""
 
@@ -27,6 +27,7 @@ _LONGS = struct.Struct(">5q")
 _MARK_AT = 64
 _MARK = struct.Struct(">4sIq")
 _INDEXED_AT = _MARK_AT + _MARK.size
+_BEGIN_AT = _INDEXED_AT + _MARK.size
 
 
 class Checkpoint(Struct):
@@ -42,6 +43,8 @@ class Checkpoint(Struct):
             Java wrote last.
         indexed_offset: units of all records before it were durable; None as above, and for files of
             earlier releases.
+        begin_offset: where a log began that does not begin at 0, durable or not; None as above, and for
+            other logs.
     """
 
     physic_msg_timestamp: int = 0
@@ -51,6 +54,7 @@ class Checkpoint(Struct):
     confirm_offset: int = -1
     flushed_offset: int | None = None
     indexed_offset: int | None = None
+    begin_offset: int | None = None
 
     @property
     def min_timestamp(self) -> int:
@@ -77,6 +81,7 @@ def write_into(buffer: memoryview | bytearray, checkpoint: Checkpoint) -> None:
     for at, word, offset in (
         (_MARK_AT, MARK, checkpoint.flushed_offset),
         (_INDEXED_AT, INDEXED_MARK, checkpoint.indexed_offset),
+        (_BEGIN_AT, BEGIN_MARK, checkpoint.begin_offset),
     ):
         mark = bytes(_MARK.size)
         if offset is not None:
@@ -92,6 +97,7 @@ def read(data: bytes | memoryview) -> Checkpoint:
     return Checkpoint(
         physic, logics, index, master_flushed, confirm,
         _marked(padded, _MARK_AT, MARK), _marked(padded, _INDEXED_AT, INDEXED_MARK),
+        _marked(padded, _BEGIN_AT, BEGIN_MARK),
     )  # fmt: skip
 
 

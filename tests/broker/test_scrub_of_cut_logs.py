@@ -55,7 +55,9 @@ async def test_scrub_when_the_log_was_cut_and_has_grown_past_its_place_then_it_f
     await store.truncate(places[6])
     first = store.max_offset
     for number in range(40):
-        store.append(message(number, body=b"of the next master, and a little longer" + bytes(within)))
+        store.append(
+            message(number, body=b"of the next master, and a little longer" + bytes(within))
+        )
     store.set_confirm_offset(store.max_offset)
     assert pace.position < store.max_offset
     assert await look(scrub, pace) == first

@@ -109,4 +109,26 @@ async def test_change_when_it_is_called_durable_then_data_are_synced_before_thei
     await act(SystemDisk(), str(tmp_path))
     # How a new file gets its length is no matter of durability.
     made = [one for one in calls.noted if one != "ftruncate old" and one.startswith("ftruncate")]
-    assert [one for one in calls.noted if one not in made] == expected
+    # Nor is what lies above: a sparse file knows how deep in its store a queue's is.
+    above = [one for one in calls.noted if one.startswith("sync /")]
+    assert [one for one in calls.noted if one not in (*made, *above)] == expected
+
+
+async def test_files_when_they_were_made_by_another_process_then_their_folders_are_synced_too(
+    calls: Calls, tmp_path: Path
+) -> None:
+    """It may have been killed before: a power cut would take what a queue's mark already vouches for."""
+    folder = tmp_path / "queues" / "topic" / "0"
+    folder.mkdir(parents=True)
+    (folder / "file").write_bytes(bytes(8_192))
+    (tmp_path / "log").write_bytes(bytes(8_192))
+    disk = SystemDisk()
+    await make_and_sync(disk, str(folder / "file"), sparse=True)
+    await make_and_sync(disk, str(folder / "next"), sparse=True)
+    await make_and_sync(disk, str(tmp_path / "log"), sparse=False)
+    queues = ["sync queues/topic/0", "sync queues/topic", "sync queues", "sync ."]
+    assert [one for one in calls.noted if not one.startswith("ftruncate")] == [
+        "sync queues/topic/0/file", *queues, "sync queues/topic/0/file",
+        "sync queues/topic/0/next", "sync queues/topic/0", "sync queues/topic/0/next",
+        "sync log", "sync .", "sync log",
+    ]  # fmt: skip

@@ -213,3 +213,21 @@ def test_reserving_gives_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     files.prepare(str(tmp_path), SIZE)
     assert [one for one in slept if one > 1e-9] == pytest.approx([0.03, prepared_files.PAUSE_S_MAX])
     files.drop(str(tmp_path))
+
+
+def test_file_when_it_gets_its_blocks_then_it_has_no_name_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut in between left a file of another length, with which no store opened any more."""
+    reserve, seen = os.posix_fallocate, []
+
+    def look(fd: int, offset: int, length: int) -> None:
+        seen.append(os.listdir(tmp_path))
+        reserve(fd, offset, length)
+
+    monkeypatch.setattr(os, "posix_fallocate", look)
+    file = SystemDisk().map_file(str(tmp_path / "file"), 8_192, create=True)
+    assert seen == [[]]
+    assert os.listdir(tmp_path) == ["file"]
+    assert file.size == os.stat(tmp_path / "file").st_size
+    file.close()

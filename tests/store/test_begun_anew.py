@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from rmqha.runtime.aio.clock import SystemClock
+from rmqha.store.aio import queue_files
 from rmqha.store.aio.message_store import MessageStore
+from rmqha.store.checkpoint import SLACK_MS
+from rmqha.store.consume_queue import UNIT
+from rmqha.store.metadata_records import METADATA_TOPIC, ended_property
 from rmqha.store.record import INNER_BATCH, Message
 from tests.store.harness import BODY, BORN_MS, HOST, TOPIC, bodies, message, real_store
 
@@ -146,4 +151,118 @@ async def test_queue_when_its_files_are_being_looked_after_then_it_waits_before_
         assert store.queues.queues[KEY].max_offset == 3
     await dispatched(store)
     assert bodies(store) == [b"new-0", b"new-1"]
+    await store.close()
+
+
+FAR = 2 * queue_files.GAP_MAX
+JAVA_BYTES = 300_000 * UNIT.size
+
+
+class Ahead(SystemClock):
+    """The machine's clock, or one that is ahead of it."""
+
+    ahead_ms = 0
+
+    def wall_ms(self) -> int:
+        """The time of day."""
+        return super().wall_ms() + self.ahead_ms
+
+
+def end_topic(store: MessageStore, *, told: bool) -> int:
+    """The topic ends, and its next life begins at 0; where the word of it stands, if there is one."""
+    at = store.max_offset
+    if told:
+        properties = ended_property((TOPIC,))
+        store.append(message(topic=METADATA_TOPIC, properties=properties, body=b"{}"))
+    store.queues.next_offsets[KEY] = 0
+    return at
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_store_when_it_walks_over_two_lives_of_a_long_queue_then_it_opens(
+    tmp_path: Path, *, told: bool
+) -> None:
+    """Every replica that crashed refused to open, for good, though nothing was damaged."""
+    clock = Ahead()
+    store = real_store(tmp_path, clock, mapped_file_size_consume_queue=JAVA_BYTES)
+    await store.open()
+    while store.max_offset < store.file_size:
+        store.append(message(topic="Other", body=bytes(300)))
+    store.queues.next_offsets[KEY] = FAR
+    put(store, "old")
+    end_topic(store, told=told)
+    put(store, "new-0", "new-1")
+    # So long after the second file's first record a start after a crash may begin with that file.
+    clock.ahead_ms = 2 * SLACK_MS
+    store.append(message(topic="Other"))
+    await dispatched(store)
+    await store.flush_all()
+    await store.flush_queues()
+    await store._write_checkpoint()
+    store.commit_log.close()
+    again = real_store(tmp_path, mapped_file_size_consume_queue=JAVA_BYTES)
+    await again.open()
+    await dispatched(again)
+    assert bodies(again) == [b"new-0", b"new-1"]
+    await again.close()
+
+
+async def test_queue_when_the_end_of_its_topic_is_cut_then_the_long_one_is_back(
+    tmp_path: Path,
+) -> None:
+    """The running store failed, with the file of the next life still there and no unit in it."""
+    store = real_store(tmp_path, mapped_file_size_consume_queue=JAVA_BYTES)
+    await store.open()
+    store.queues.next_offsets[KEY] = FAR
+    put(store, "old-0", "old-1")
+    at = end_topic(store, told=True)
+    await dispatched(store)
+    put(store, "new")
+    await dispatched(store)
+    await store.truncate(at)
+    await dispatched(store)
+    assert bodies(store) == [b"old-0", b"old-1"]
+    # Java finds a unit by the name of its file.
+    names = [one.name for one in (tmp_path / "consumequeue" / TOPIC / "0").iterdir()]
+    assert names == [f"{FAR * UNIT.size // JAVA_BYTES * JAVA_BYTES:020}"]
+    assert store.append(message()).queue_offset == FAR + 2
+    await store.close()
+
+
+async def test_queue_when_a_number_is_far_ahead_then_it_begins_anew_and_that_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One record of another master ended every slave, at each start again."""
+    monkeypatch.setattr(queue_files, "GAP_MAX", 100)
+    store = real_store(tmp_path)
+    await store.open()
+    put(store, "0", "1")
+    await store.wait_dispatched(store.max_offset)
+    store.queues.next_offsets[KEY] = 102
+    put(store, "ahead")
+    store.queues.next_offsets[KEY] = 204
+    last = put(store, "far ahead")
+    await store.wait_dispatched(store.max_offset)
+    assert bodies(store) == [b"far ahead"]
+    out = capsys.readouterr().out
+    lines = [one for one in out.splitlines() if "queue_begins_anew" in one]
+    assert len(lines) == 1, "what is no further than the maximum is a gap"
+    assert f"max_offset=103 node=test offset={last}" in lines[0]
+    await store.truncate(last)
+    await store.wait_dispatched(store.max_offset)
+    assert store.reader.max_offset(TOPIC, 0) == 103
+    await store.close()
+
+
+async def test_record_when_its_number_has_no_file_then_it_is_passed_over(tmp_path: Path) -> None:
+    """A file's name has 20 digits, and to Java it is a long."""
+    store = real_store(tmp_path)
+    await store.open()
+    put(store, "0")
+    await store.wait_dispatched(store.max_offset)
+    store.queues.next_offsets[KEY] = (1 << 63) - 2
+    put(store, "no number")
+    await store.wait_dispatched(store.max_offset)
+    assert bodies(store) == [b"0"]
+    assert store.queues.skipped == 1
     await store.close()

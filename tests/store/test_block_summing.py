@@ -57,6 +57,17 @@ async def read_all(store: MessageStore) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
+def records(store: MessageStore) -> list[int]:
+    """Where the records of a log begin."""
+    found, at = [], 0
+    while at < store.max_offset:
+        size = store.commit_log.check(at)[1].size
+        if size:
+            found.append(at)
+        at = at + size if size else store.commit_log.file_end(at)
+    return found
+
+
 async def cut_somewhere(store: MessageStore, rng: random.Random, low: int) -> None:
     """Between two records."""
     at = rng.randrange(low, store.max_offset)
@@ -392,3 +403,58 @@ def test_store_when_the_power_goes_then_no_sum_is_of_bytes_that_were_never_there
         finally:
             loop.close()
     assert told > 500
+
+
+@pytest.mark.parametrize("at", [60, 5])
+async def test_blocks_when_they_were_received_then_only_whole_records_get_sums(
+    tmp_path: Path, at: int
+) -> None:
+    """What came damaged from a master's disk had sums, went on to other slaves, and nobody was told."""
+    master = await filled(tmp_path / "master")
+    slave = small_blocks(
+        real_store(tmp_path / "slave", flush_interval_commit_log=1 << 30, **SETTINGS)
+    )
+    await slave.open()
+    places = records(master)
+    damaged, flipped = places[at], places[at] + 100
+    for begin in range(0, master.max_offset, master.file_size):
+        data = bytearray(master.view(begin, master.readable(begin, master.file_size)))
+        if begin <= flipped < begin + len(data):
+            data[flipped - begin] ^= 1
+        slave.reserve(begin, len(data))[:] = data
+        slave.received(begin, len(data))
+    await slave._flush_and_sum()
+    summing, end = slave.proving.summing, places[at + 1]
+    lacking = [
+        one for one in range(0, slave.max_offset - BLOCK, BLOCK) if summing.sums.find(one) is None
+    ]
+    assert lacking == [one for one in range(0, end, BLOCK) if one + BLOCK > damaged]
+    assert list(slave.mending.damaged) == [damaged]
+    await slave.close()
+    await master.close()
+
+
+async def test_log_when_it_is_received_behind_own_records_and_is_cut_then_its_blocks_are_summed(
+    tmp_path: Path,
+) -> None:
+    """A master that has become a slave, and is cut once more: where its records begin is sought anew."""
+    master = await filled(tmp_path / "master")
+    store = await opened(tmp_path / "store")
+    fill(store, 0, COUNT // 2)
+    master_end, own_end = master.max_offset, store.max_offset
+    await store.flush_all()
+    for end in (master_end - 3_000, master_end):
+        while store.max_offset < end:
+            at = store.max_offset
+            length = master.readable(at, end - at)
+            store.reserve(at, length)[:] = master.view(at, length)
+            store.received(at, length)
+        await store._flush_and_sum()
+        await store.truncate(await store.commit_log.record_start(end - 2_000, 0))
+    assert own_end < store.commit_log.received_to
+    await store._flush_and_sum()
+    last = store.max_offset - store.max_offset % BLOCK
+    assert all(store.proving.summing.sums.find(one) for one in range(0, last, BLOCK))
+    assert not store.mending.damaged
+    await store.close()
+    await master.close()

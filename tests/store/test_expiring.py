@@ -352,3 +352,26 @@ async def test_queue_when_its_files_expire_then_each_is_asked_for_its_last_unit_
     monkeypatch.undo()
     assert bodies(store)[-1] == b"%032d" % (COUNT - 1)
     await store.close()
+
+
+@pytest.mark.parametrize("lacking", ["durable", "dispatched", "nothing"])
+async def test_files_when_they_are_not_durable_or_not_dispatched_then_they_stay(
+    tmp_path: Path, lacking: str
+) -> None:
+    """What is in no queue yet would never be delivered, and what no disk has is in page cache only."""
+    store = real_store(
+        tmp_path, enable_controller_mode=True, flush_interval_commit_log=1 << 30, **SETTINGS
+    )
+    await store.open()
+    ends = [store.append(message(number, body=bytes(500))).end for number in range(100)]
+    half = next(end for end in ends if end > 2 * store.file_size)
+    store.set_confirm_offset(half if lacking == "dispatched" else ends[-1])
+    await store.wait_dispatched(store.limit())
+    if lacking != "durable":
+        await store.flush_all()
+    whole_files = ends[-1] // store.file_size
+    assert whole_files > 2
+    expected = {"durable": 0, "dispatched": 2, "nothing": whole_files}[lacking]
+    assert await store.expiring.expire(is_asked=True) == expected
+    assert store.min_offset == expected * store.file_size
+    await store.close()

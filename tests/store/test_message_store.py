@@ -16,6 +16,7 @@ import pytest
 
 from rmqha.base.errors import (
     DiskFailed,
+    LocalProtocolError,
     MessageIllegal,
     StoreDamaged,
     StoreInUse,
@@ -528,3 +529,51 @@ async def test_record_when_its_queue_can_be_no_folder_then_it_is_passed_over_for
     assert sorted(one.name for one in tmp_path.iterdir() if one.is_dir()) == sorted(
         {"blocksums", "commitlog", "consumequeue", "index"} | (set() if clean else {"again"})
     )
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_last_file_when_it_is_short_and_was_never_used_then_it_goes_after_a_crash_only(
+    tmp_path: Path, *, clean: bool
+) -> None:
+    """A power cut while it got its blocks kept the store shut for good."""
+    store = real_store(tmp_path)
+    await store.open()
+    written = [store.append(message(number)).end for number in range(10)]
+    await store.close()
+    (tmp_path / "commitlog" / f"{16_384:020}").write_bytes(bytes(8_192))
+    if not clean:
+        (tmp_path / "abort").touch()
+    again = real_store(tmp_path)
+    if clean:
+        with pytest.raises(StoreMismatch, match="has 8192 bytes"):
+            await again.open()
+    else:
+        await again.open()
+        assert again.max_offset == written[-1]
+        assert len(bodies(again)) == 10
+    await again.close()
+
+
+async def test_log_when_it_is_being_cut_then_nothing_is_received(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cut would erase it, and the next frame would be taken for the one behind it."""
+    store = real_store(tmp_path)
+    await store.open()
+    ends = [store.append(message(number)).end for number in range(4)]
+    gate, reached, erase = asyncio.Event(), asyncio.Event(), store.commit_log.files.erase
+
+    async def slow(low: int, high: int) -> int:
+        reached.set()
+        await gate.wait()
+        return await erase(low, high)
+
+    monkeypatch.setattr(store.commit_log.files, "erase", slow)
+    cut = asyncio.create_task(store.truncate(ends[1]))
+    await reached.wait()
+    with pytest.raises(LocalProtocolError, match="being cut"):
+        store.reserve(store.max_offset, 10)
+    gate.set()
+    await cut
+    assert len(store.reserve(store.max_offset, 10)) == 10
+    await store.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqha.store.aio.message_store import MessageStore
+from rmqha.store.checkpoint import read
 from tests.store.harness import message, put, real_store
 
 NEVER_MS = 10**8
@@ -157,3 +158,34 @@ async def test_slave_when_killed_before_its_mark_knows_where_the_log_begins_then
     expected = (-1, 0) if torn else (begin, begin + len(data))
     assert (again.min_offset, again.max_offset) == expected
     await again.close()
+
+
+async def test_file_when_the_power_took_the_one_before_it_then_it_is_no_log_that_begins_there(
+    tmp_path: Path,
+) -> None:
+    """Nothing of it was ever flushed; a log that begins at 0 must not come back without its beginning."""
+    store = slave_at(tmp_path / "store")
+    await store.open()
+    while store.max_offset < 2 * store.file_size:
+        store.append(message(1, body=bytes(500)))
+    shutil.copytree(tmp_path / "store", tmp_path / "left")
+    await store.close()
+    (tmp_path / "left" / "commitlog" / ("0" * 20)).unlink()
+    again = slave_at(tmp_path / "left")
+    await again.open()
+    assert (again.min_offset, again.max_offset) == (-1, 0)
+    await again.close()
+
+
+async def test_note_of_where_a_log_begins_when_that_is_cut_then_it_goes_too(tmp_path: Path) -> None:
+    """It would speak for a file of a later log that lost those before it."""
+    data = await masters_bytes(tmp_path / "master", 3, 2_000)
+    slave = slave_at(tmp_path / "slave")
+    await slave.open()
+    copy(slave, 3 * slave.file_size, data)
+    path = tmp_path / "slave" / "checkpoint"
+    assert read(path.read_bytes()).begin_offset == 3 * slave.file_size
+    assert read(path.read_bytes()).flushed_offset == 0
+    await slave.truncate(0)
+    assert read(path.read_bytes()).begin_offset is None
+    await slave.close()

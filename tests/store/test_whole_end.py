@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqha.store import checkpoint as cp
-from rmqha.store.aio import commit_log, dispatcher
+from rmqha.store.aio import commit_log, dispatcher, message_store
 from rmqha.store.aio.message_store import MessageStore
 from tests.store.harness import message, real_store
 
@@ -85,5 +85,20 @@ async def test_receiving_goes_before_dispatching_until_too_much_waits(
     assert dispatched <= 3 if behind_max else dispatched >= 8, dispatched
     async with asyncio.timeout(10):
         await slave.wait_dispatched(slave.max_offset)
+    await slave.close()
+    await master.close()
+
+
+async def test_look_for_the_valid_end_when_records_are_many_then_it_ends_after_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8 MiB of small records took 50 ms in one turn of the loop, in each election."""
+    monkeypatch.setattr(message_store, "WALKED_MAX", 3)
+    master, slave = await pair(tmp_path)
+    ends = [master.append(message(number)).end for number in range(7)]
+    found = [0]
+    while (end := master.valid_end(found[-1], master.max_offset)) > found[-1]:
+        found.append(end)
+    assert found == [0, ends[2], ends[5], ends[6]]
     await slave.close()
     await master.close()

@@ -80,6 +80,10 @@ class Pace:
         self.position = max(self.position, low)
         return self.position if self.position < high else None
 
+    def cut(self, start: int) -> None:
+        """The log was cut, and may have grown again: what lies behind the record at ``start`` is new."""
+        self.position = min(self.position, start)
+
     def read(self, now_ms: int, end: int) -> None:
         """The range that ends at ``end`` was looked at."""
         self._due_ms = now_ms + 1000 * max(1, end - self.position) // self._rate

@@ -277,9 +277,7 @@ class SystemDisk:
     def map_surveyed(self, path: str, found: Surveyed) -> SparseMappedFile:
         """Mapped when somebody looks at it."""
         reserved = found.size if found.has_blocks else 0
-        return SparseMappedFile(
-            self._pool, path, found.size, found.inode, reserved=reserved, fresh=False
-        )
+        return SparseMappedFile(self._pool, path, found.size, found.inode, reserved=reserved)
 
     async def prepare_file(self, directory: str, size: int) -> None:
         """Reserve the next file's blocks in a worker thread; see ``PreparedFiles``."""

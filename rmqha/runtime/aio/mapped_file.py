@@ -13,7 +13,7 @@ from typing import TypeVar
 from rmqha.base.errors import DiskFailed
 from rmqha.runtime.aio.append_file import write_at
 from rmqha.runtime.aio.populate import populated
-from rmqha.runtime.aio.prepared_files import PreparedFiles
+from rmqha.runtime.aio.prepared_files import PreparedFiles, made
 
 T = TypeVar("T")
 ERASE_BYTES = 1 << 20
@@ -36,11 +36,12 @@ def sync_dir(path: str) -> None:
 class SystemMappedFile:
     """MappedFile port: a shared mapping, synced through a descriptor of the same file."""
 
-    def __init__(self, path: str, fd: int, size: int, *, fresh: bool) -> None:
+    def __init__(self, path: str, fd: int, size: int) -> None:
         self._path = path
         self._fd = fd
         self._size = size
-        self._fresh = fresh
+        # Who had it before may have been killed between making it and syncing its folder.
+        self._is_entry_synced = False
         self._map = mmap.mmap(fd, size)
         self._buffer: memoryview | None = memoryview(self._map)
         # close() may come while a worker thread is at work: the descriptor outlives its work.
@@ -78,9 +79,9 @@ class SystemMappedFile:
     def _sync(self) -> None:
         # fdatasync writes the dirty pages of the inode, however they became dirty.
         os.fdatasync(self._fd)
-        if self._fresh:
+        if not self._is_entry_synced:
             sync_dir(os.path.dirname(self._path))
-            self._fresh = False
+            self._is_entry_synced = True
 
     async def sync(self) -> None:
         """Sync the file, and the first time its directory entry too, in a worker thread.
@@ -214,7 +215,7 @@ def data_ranges(fd: int, low: int, high: int) -> Iterator[tuple[int, int]]:
 
 
 def open_mapped(path: str, size: int, prepared: PreparedFiles, *, create: bool) -> SystemMappedFile:
-    """Map a file; a new one gets all its blocks at once.
+    """Map a file; a new one gets all its blocks at once, and its name after them if that can be.
 
     Raises:
         FileNotFoundError: there is none and ``create`` is false.
@@ -229,6 +230,9 @@ def open_mapped(path: str, size: int, prepared: PreparedFiles, *, create: bool) 
             raise
         fresh = True
         ready = prepared.take(path, size)
+        if ready is None:
+            # A crash before it has its blocks must leave no file of another length.
+            ready = made(path, size)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644) if ready is None else ready
         has_blocks = ready is not None
     try:
@@ -238,7 +242,7 @@ def open_mapped(path: str, size: int, prepared: PreparedFiles, *, create: bool) 
         found = os.fstat(fd).st_size
         if found != size:
             raise DiskFailed(f"{path} has {found} bytes, not {size}")
-        return SystemMappedFile(path, fd, size, fresh=fresh)
+        return SystemMappedFile(path, fd, size)
     except BaseException:
         os.close(fd)
         if fresh:

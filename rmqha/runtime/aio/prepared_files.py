@@ -110,6 +110,27 @@ class PreparedFiles:
         os.close(file.fd)
 
 
+def made(path: str, size: int) -> int | None:
+    """Make a file that gets its name once it has its blocks.
+
+    Returns:
+        Its descriptor, or None where there is no such kind of file, or no room for one.
+    """
+    try:
+        fd = os.open(os.path.dirname(path), os.O_TMPFILE | os.O_RDWR, 0o644)
+    except OSError:
+        return None
+    try:
+        os.posix_fallocate(fd, 0, size)
+        _name(fd, path)
+        # Else the system would show its mapping as one of a deleted file.
+        return os.open(path, os.O_RDWR)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
 def _name(fd: int, path: str) -> None:
     # Python follows the link in /proc only when it is given a directory to start from.
     own = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)

@@ -35,6 +35,9 @@ MAPPED_MIN = 64
 DESCRIPTORS_SHARE = 4
 """Of the descriptors that the process may have, the mapped files may take one in so many."""
 
+FOLDERS = 3
+"""That a queue's file lies in below its store: those of its queue, its topic, and all queues."""
+
 LOOKED_AT = 64
 """Files that are looked at for one that has rested; of these the first goes if none has."""
 
@@ -48,11 +51,13 @@ class MappedPool:
     Attributes:
         unsynced: directories whose own entries may not be durable. Each goes after the sync that
             made it so: who finds it here does not wait for another's, but syncs as well.
+        synced: those that are known to be durable.
     """
 
     def __init__(self, mapped_max: int | None = None) -> None:
         self._max = mapped_max
         self.unsynced: set[str] = set()
+        self.synced: set[str] = set()
         self._mapped: OrderedDict[SparseMappedFile, None] = OrderedDict()
 
     @property
@@ -95,18 +100,18 @@ class SparseMappedFile:
     Args:
         inode: of the file, so that another one that has taken its name is told from it.
         reserved: bytes from the start on that are known to have blocks.
-        fresh: its directory entry is not durable yet.
     """
 
     def __init__(
-        self, pool: MappedPool, path: str, size: int, inode: int, *, reserved: int, fresh: bool
+        self, pool: MappedPool, path: str, size: int, inode: int, *, reserved: int
     ) -> None:
         self._pool = pool
         self._path = path
         self._size = size
         self._inode = inode
         self._reserved = reserved
-        self._fresh = fresh
+        # Whoever made it, or its folders, may have been killed before he synced them.
+        self._is_entry_synced = False
         self._map: mmap.mmap | None = None
         self._buffer: memoryview | None = None
         self._looked_at = False
@@ -166,7 +171,7 @@ class SparseMappedFile:
                 self._map = _map(fd, self._size)
             finally:
                 os.close(fd)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # the latter of a file that has become shorter
             raise DiskFailed(f"cannot map {self._path}: {error}") from error
         self._buffer = memoryview(self._map)
         self._pool.admit(self)
@@ -281,9 +286,9 @@ class SparseMappedFile:
                 os.fdatasync(fd)
             finally:
                 os.close(fd)
-            if self._fresh:
+            if not self._is_entry_synced:
                 self._sync_above()
-                self._fresh = False
+                self._is_entry_synced = True
             return done
 
         try:
@@ -292,13 +297,14 @@ class SparseMappedFile:
             raise DiskFailed(f"cannot {name} {self._path}: {error}") from error
 
     def _sync_above(self) -> None:
-        directory = os.path.dirname(self._path)
+        directory, pool, left = os.path.dirname(self._path), self._pool, FOLDERS
         sync_dir(directory)
-        while directory in self._pool.unsynced:
+        while directory in pool.unsynced or (left > 0 and directory not in pool.synced):
             above = os.path.dirname(directory)
             sync_dir(above)
-            self._pool.unsynced.discard(directory)
-            directory = above
+            pool.unsynced.discard(directory)
+            pool.synced.add(directory)
+            directory, left = above, left - 1
 
     def close(self) -> None:
         """Release the mapping for good."""
@@ -349,7 +355,7 @@ def open_sparse(pool: MappedPool, path: str, size: int, *, create: bool) -> Spar
         os.close(fd)
     # Where a file of another program or release has holes is not known.
     reserved = size if found.st_blocks * 512 >= size else 0
-    return SparseMappedFile(pool, path, size, found.st_ino, reserved=reserved, fresh=fresh)
+    return SparseMappedFile(pool, path, size, found.st_ino, reserved=reserved)
 
 
 def survey(path: str, head_bytes: int) -> dict[str, list[Surveyed]]:

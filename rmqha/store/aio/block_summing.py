@@ -30,6 +30,9 @@ PAUSE_ROUNDS = 120
 BLOCKS_A_TURN = 16
 """Summed before others get their turn: a tenth of a millisecond."""
 
+RECEIVED_A_ROUND = 128
+"""Blocks of received bytes, 8 MiB, that are checked in one round: a slave that catches up has other work."""
+
 
 class BlockSumming:
     """The sums of one store's log.
@@ -52,7 +55,9 @@ class BlockSumming:
         self._logger = logger
         self.sums = BlockSums(log.file_size)
         self._saved: set[int] = set()
-        self._next = self._pause = 0
+        self._next = self._pause = self._cuts = 0
+        # Records of received bytes were checked up to here; the last damaged one ended there.
+        self._checked = self._damaged_to = 0
         self._lock = asyncio.Lock()
         self.differing: set[int] = set()
 
@@ -138,29 +143,68 @@ class BlockSumming:
             record_start: where a record begins.
         """
         await self._expire()
-        count = 0
+        count = received = 0
         while self._next < durable:
             begin, end = self.sums.bounds(max(self._next, self._log.min_offset))
             # A cut may have come while others had their turn.
             if end > min(durable, self._log.max_offset):
                 break
+            is_received = begin < self._log.received_to
             # What the memory has dropped already came from the disk, as others did.
             if not self._cold.is_cold(begin, end):
-                self._sum(begin, end)
+                if is_received:
+                    received += 1
+                    is_whole = await self._is_whole(begin, end)
+                    if is_whole is None or received > RECEIVED_A_ROUND:
+                        break
+                if not is_received or is_whole:
+                    self._sum(begin, end)
             self._next = end
             count += 1
-            if count % BLOCKS_A_TURN == 0:
+            if is_received or count % BLOCKS_A_TURN == 0:
                 await asyncio.sleep(0)
         self.sums.record_starts(record_start)
         self._pause = max(0, self._pause - 1)
         if not self._pause:
             await self._save(SAVED_EVERY)
 
+    async def _is_whole(self, begin: int, end: int) -> bool | None:
+        """Whether all records of a block are, of which another process wrote some: it may have sent damage.
+
+        Returns:
+            None while that cannot be said: the last record is on its way, or one has no length.
+        """
+        log, cuts = self._log, self._cuts
+        if self._checked < begin:
+            start = await log.record_start(begin, self._checked)
+            if cuts != self._cuts:
+                return None
+            self._checked = start
+        is_whole = begin >= self._damaged_to
+        while (at := self._checked) < end:
+            run = log.scan(at, end, count_max=end - at, check_crc=True)
+            if run is not None and run.records:
+                self._checked = run.end
+                continue
+            _, head = log.check(at, check_crc=True)
+            size = head.size if head.size >= 0 else log.check(at)[1].size
+            if size < 0:
+                return None
+            self._checked = at + size if size else log.file_end(at)
+            if head.size < 0:
+                self._cold.mending.met(at, head.reason)
+                is_whole, self._damaged_to = False, self._checked
+        return is_whole
+
     async def finish(self, end: int) -> None:
         """Sum what is left, a part of a block as well, and save all: the log is durable, and closed."""
         await self.sum_up(end, end)
         begin, block_end = self.sums.bounds(end)
-        if begin == self._next and begin < end < block_end:
+        if (
+            begin == self._next
+            and begin < end < block_end
+            and (begin >= self._log.received_to or await self._is_whole(begin, end))
+        ):
             self._sum(begin, end)
             self.sums.record_starts(end)
         await self._save(1)
@@ -178,6 +222,9 @@ class BlockSumming:
         A crash before this is known is made good by :meth:`open`.
         """
         self._next = min(self._next, self.sums.bounds(offset)[0])
+        self._cuts += 1
+        if offset < max(self._checked, self._damaged_to):
+            self._checked = self._damaged_to = 0
         async with self._lock:
             for start in sorted(self._saved):
                 if start >= offset:

@@ -23,6 +23,7 @@ class CheckpointFile:
             at recovery.
         indexed_end: units of records before it are durable.
         start_unsaved: the log begins somewhere else than the file on disk knows.
+        damage_unsaved: what is durable is damaged where the file on disk does not vouch for it.
     """
 
     def __init__(self, disk: Disk, settings: StoreSettings, writes: Writes) -> None:
@@ -33,7 +34,7 @@ class CheckpointFile:
         self.content = cp.Checkpoint()
         self.durable_end = 0
         self.indexed_end = 0
-        self.start_unsaved = False
+        self.start_unsaved = self.damage_unsaved = False
         self._starts = 0
 
     async def open(self) -> MappedFile:
@@ -66,9 +67,16 @@ class CheckpointFile:
             if clean:
                 await self._disk.write_atomic(path, b"")
 
-    def flushed(self, whole_end: int, timestamp: int) -> None:
-        """Whole records before ``whole_end`` are durable, the newest stored at ``timestamp``."""
-        self.durable_end = whole_end
+    def flushed(self, whole_end: int, timestamp: int, *, is_damaged: bool) -> None:
+        """Whole records before ``whole_end`` are durable, the newest stored at ``timestamp``.
+
+        Args:
+            is_damaged: what stands there is durable as well, and no record. It is vouched for all the
+                same: recovery would take it for a torn tail, and cut what is durable behind it.
+        """
+        durable_end = whole_end + is_damaged
+        self.damage_unsaved |= is_damaged and durable_end > self.durable_end
+        self.durable_end = durable_end
         self.content.physic_msg_timestamp = timestamp
 
     def started_at(self, offset: int) -> None:
@@ -77,10 +85,17 @@ class CheckpointFile:
         self.durable_end = self.indexed_end = offset
         self.start_unsaved = True
         self._starts += 1
+        # Only a note, which a kill leaves in memory: no page of it says that anything is durable.
+        self.content.begin_offset = offset
+        if self._file is not None:
+            cp.write_into(self._file.buffer, self.content)
 
     def cut(self, start: int) -> None:
         """Vouch for nothing from ``start`` on."""
         self.durable_end = min(self.durable_end, start)
+        self.damage_unsaved = False
+        if self.content.begin_offset is not None and start <= self.content.begin_offset:
+            self.content.begin_offset = None
         self.indexed_end = min(self.indexed_end, start)
 
     def queues_flushed(self, end: int, timestamp: int) -> None:
@@ -102,10 +117,12 @@ class CheckpointFile:
         Raises:
             DiskFailed: it cannot be written.
         """
-        starts = self._starts
-        await self._write(confirm_offset, self.durable_end, self.indexed_end)
+        starts, durable_end = self._starts, self.durable_end
+        await self._write(confirm_offset, durable_end, self.indexed_end)
         if starts == self._starts:
             self.start_unsaved = False
+        if durable_end == self.durable_end:
+            self.damage_unsaved = False
 
     async def vouch_for_nothing(self) -> None:
         """Write that nothing is known to be durable, while the log changes where it begins.

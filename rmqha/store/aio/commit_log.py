@@ -76,6 +76,7 @@ class CommitLog:
     Attributes:
         max_offset: the next byte to be written.
         record_max: bytes; no record is longer.
+        received_to: what lies behind it this process has written itself.
         last_timestamp: store timestamp, ms, of the newest record. It goes back only where the clock
             was ahead by more than a checkpoint forgives: recovery chooses its first file by it.
     """
@@ -87,7 +88,7 @@ class CommitLog:
         self._property_crc = settings.enabled_append_prop_crc
         self.file_size = settings.mapped_file_size_commit_log
         self.files = MappedFiles(disk, settings.store_path_commit_log, self.file_size)
-        self.max_offset = 0
+        self.max_offset = self.received_to = 0
         self.last_timestamp = 0
         self._reserved_end = 0
         self._whole_end = 0
@@ -287,7 +288,7 @@ class CommitLog:
         )  # fmt: skip
         if self.empty:
             self._whole_end = offset
-        self.max_offset = offset + length
+        self.max_offset = self.received_to = offset + length
         self._use_tail()
 
     # -- reads
@@ -462,6 +463,7 @@ class CommitLog:
         try:
             written = max(self.max_offset, self._reserved_end)
             self.max_offset = min(self.max_offset, offset)
+            self.received_to = min(self.received_to, offset)
             self._whole_end = min(self._whole_end, record_start)
             self._use_tail()
             await self.files.remove_after(self.max_offset)

@@ -43,6 +43,9 @@ _UNUSUAL_TOPICS = frozenset({SCHEDULE_TOPIC, METADATA_KEY})
 MOUNTS_OWN = "lost+found"
 """Stands at the top of a file system, which the queues may have to themselves; only root may look."""
 
+QUEUE_OFFSET_MAX = ((1 << 63) - 1) // UNIT.size
+"""Beyond it no file of units has a name that Java could read."""
+
 AT_ONCE = 4
 """Queues that are synced or cut at a time; the pool of threads has six where there are two cores."""
 
@@ -151,7 +154,7 @@ class ConsumeQueues:
         self.queues[key] = queue
 
     async def _begin_anew(self, key: Key, queue: QueueFiles, offset: int) -> None:
-        if queue.has_units:
+        if queue.indexed_end:
             self._log.log(
                 "warning", "queue_begins_anew", topic=key[0].decode(), queue_id=key[1],
                 offset=offset, max_offset=queue.max_offset,
@@ -171,7 +174,7 @@ class ConsumeQueues:
         """Write the unit of a record, in a queue that is made for it, and end the topics it ends.
 
         Raises:
-            DiskFailed, StoreDamaged: as :meth:`make` and :meth:`dispatch`.
+            DiskFailed: as :meth:`make` and :meth:`dispatch`.
         """
         if not self.dispatch(head, buffer):
             await self.make(head)
@@ -194,13 +197,12 @@ class ConsumeQueues:
 
         Raises:
             DiskFailed: no room for a queue's next file.
-            StoreDamaged: the record's queue offset is impossible.
         """
         if head.sys_flag & TRANSACTION_MASK in (0x4, 0xC):
             return True
         queue = self.queues.get((head.topic, head.queue_id))
         end, number = head.offset + head.size, head.queue_offset
-        if queue is None or queue.begins_after(number) or queue.begins_anew(end, number):
+        if queue is None or queue.begins_elsewhere(number) or queue.begins_anew(end, number):
             reason = _why_no_queue(head)
             return False if reason is None else self._skip(head, reason)
         key = (head.topic, head.queue_id)
@@ -406,6 +408,8 @@ def _why_no_queue(head: Head) -> str | None:
     """Why there can be no queue for a record; None when there can."""
     if head.queue_id < 0:
         return f"queue {head.queue_id}"
+    if not 0 <= head.queue_offset <= QUEUE_OFFSET_MAX:
+        return f"queue offset {head.queue_offset}"
     return name_error(head.topic)
 
 

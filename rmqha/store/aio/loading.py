@@ -59,9 +59,10 @@ class Loader:
             StoreDamaged: durable records are not whole; the commit log was not changed.
             DiskFailed: a file cannot be used.
         """
-        beyond = await self._log.files.load()
-        await self._queues.load(clean=clean)
         checkpoint = cp.read(checkpoint_file.buffer)
+        unused_from = None if clean else checkpoint.flushed_offset
+        beyond = await self._log.files.load(unused_from=unused_from)
+        await self._queues.load(clean=clean)
         if not clean:
             await self._drop_late_indexes(checkpoint)
         segments = self._log.segments()
@@ -75,6 +76,7 @@ class Loader:
             await self._queues.clear()
             self._log.start_at(0)
             checkpoint.confirm_offset = min(checkpoint.confirm_offset, 0)
+            checkpoint.begin_offset = None
             return checkpoint, Loaded(clean, 0, 0, 0, 0)
         files = self._log.files
         stray = [files.map(start) for start in beyond]
@@ -105,7 +107,7 @@ class Loader:
             )
         # A slave was killed before the mark knew where its log begins: what is there counted already.
         head = check_record(first.buffer, 0, len(first.buffer), first.start, check_crc=True)
-        return head.size <= 0
+        return head.size <= 0 or first.start != checkpoint.begin_offset
 
     def _refuse_if(self, checkpoint: cp.Checkpoint, end: int) -> None:
         flushed = checkpoint.flushed_offset

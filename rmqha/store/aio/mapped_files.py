@@ -43,10 +43,14 @@ class MappedFiles:
         """The position after the last file; 0 without files."""
         return self.first + len(self.files) * self.size if self.files else 0
 
-    async def load(self) -> list[int]:
+    async def load(self, *, unused_from: int | None = None) -> list[int]:
         """Map what is there, up to the first gap.
 
-        A file without bytes is removed: a power cut took its content, and it counts as missing.
+        A file without bytes is removed: a power cut took its content, and it counts as missing. So is
+        the last one if it is too short and was never vouched for: it was being made.
+
+        Args:
+            unused_from: nothing at or behind it is known to be durable.
 
         Returns:
             Starts of files beyond a gap, which are not mapped.
@@ -57,6 +61,9 @@ class MappedFiles:
         """
         starts = segments.starts_of(await self._disk.list_dir(self.directory))
         sizes = {start: await self._disk.file_size(self.path(start)) for start in starts}
+        last = starts[-1] if starts else 0
+        if unused_from is not None and 0 < last >= unused_from and sizes[last] < self.size:
+            sizes[last] = 0
         for start, found in sizes.items():
             if found not in (0, self.size):
                 raise StoreMismatch(

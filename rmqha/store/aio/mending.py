@@ -28,6 +28,7 @@ class Mending:
         damaged: why, by the offset of the record.
         found, mended: how many there were since the start.
         mender: mends the record at an offset, and says whether it did.
+        cut_to: the lowest place at which the log was cut since :meth:`take_cut`; None for none.
     """
 
     def __init__(self, clock: Clock, log: Logger) -> None:
@@ -38,6 +39,7 @@ class Mending:
         self._behind: set[int] = set()
         self.damaged: dict[int, str] = {}
         self.found = self.mended = 0
+        self.cut_to: int | None = None
         self.mender: Callable[[int], Awaitable[bool]] | None = None
 
     def met(self, offset: int, reason: str) -> None:
@@ -63,7 +65,13 @@ class Mending:
 
     def cut(self, offset: int) -> None:
         """The log ends at ``offset`` now."""
+        self.cut_to = offset if self.cut_to is None else min(self.cut_to, offset)
         self._drop(lambda at: at >= offset)
+
+    def take_cut(self) -> int | None:
+        """Where the log was cut since the last call: who goes through it may stand in no record's start."""
+        offset, self.cut_to = self.cut_to, None
+        return offset
 
     def expired(self, offset: int) -> None:
         """The log begins at ``offset`` now."""

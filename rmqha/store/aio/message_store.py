@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from rmqha.base.errors import DiskFailed, RmqhaError
+from rmqha.base.errors import DiskFailed, RmqhaError, StoreDamaged
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, DiskUse
@@ -17,11 +17,11 @@ from rmqha.store import batches
 from rmqha.store.aio.block_summing import FOLDER, BlockSumming
 from rmqha.store.aio.checkpoint_file import CheckpointFile
 from rmqha.store.aio.cold_reads import ColdReads
-from rmqha.store.aio.commit_log import AppendResult, CommitLog
+from rmqha.store.aio.commit_log import WALKED_MAX, AppendResult, CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues
 from rmqha.store.aio.dispatcher import Dispatcher
 from rmqha.store.aio.expiring import Expiring
-from rmqha.store.aio.flush import Flusher
+from rmqha.store.aio.flush import Flusher, damage_at
 from rmqha.store.aio.index_files import IndexFiles
 from rmqha.store.aio.loading import Loaded, Loader
 from rmqha.store.aio.mending import Mending
@@ -35,7 +35,7 @@ from rmqha.store.aio.writes import Writes
 from rmqha.store.checkpoint import ABORT
 from rmqha.store.consume_queue import topic_key
 from rmqha.store.metadata_records import METADATA_TOPIC
-from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Message
+from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Head, Message
 from rmqha.store.settings import StoreSettings
 
 
@@ -187,9 +187,14 @@ class MessageStore:
         """Flush everything and unmark the store; after a failure the mark stays."""
         await self._tasks.close()
         self.room.close()
-        if self.failed is None and self.loaded is not None:
+        if self.loaded is not None:
             try:
-                await self._close_cleanly()
+                if self.failed is None:
+                    await self._close_cleanly()
+                elif isinstance(self.failed, StoreDamaged):
+                    # The disk is well: what lies behind the damage may have been acknowledged.
+                    await self.flush_all()
+                    await self._write_checkpoint()
             except DiskFailed as error:
                 self._fail(error)
         self.commit_log.close()
@@ -306,6 +311,12 @@ class MessageStore:
         return self.flusher.flushed_offset
 
     @property
+    def damaged_at(self) -> int | None:
+        """See ``ReplicatedLog.damaged_at``."""
+        damage = damage_at(self.commit_log, self.commit_log.whole_end())
+        return None if damage is None else damage.offset
+
+    @property
     def dispatched_offset(self) -> int:
         """Records before it are in the queues."""
         return self.dispatcher.offset
@@ -388,11 +399,15 @@ class MessageStore:
         """See ``ReplicatedLog.flush``; raises DiskFailed."""
         while self._checkpoint.start_unsaved:
             await self._write_checkpoint()
-        return await self.flusher.flush(offset)
+        reached = await self.flusher.flush(offset)
+        if self._checkpoint.damage_unsaved:
+            # Whoever acknowledges what lies behind it has a store that does not cut it.
+            await self._write_checkpoint()
+        return reached
 
     def valid_end(self, start: int, end: int) -> int:
-        """See ``ReplicatedLog.valid_end``."""
-        return self.commit_log.valid_end(start, end)
+        """See ``ReplicatedLog.valid_end``; no further than some thousand records at a time."""
+        return self.commit_log.valid_end(start, end, count_max=WALKED_MAX)
 
     async def rewrite(self, offset: int, record: bytes) -> None:
         """Put a whole record in the place of one that is damaged, durably.
@@ -445,7 +460,7 @@ class MessageStore:
             await self.on_truncated(offset, before)
 
     async def _truncate(self, offset: int) -> None:
-        log = self.commit_log
+        log, damaged_at = self.commit_log, self.damaged_at
         self._cuts += 1
         self.mending.cut(offset)
         self.cold.from_disk_to = min(self.cold.from_disk_to, offset)
@@ -466,12 +481,16 @@ class MessageStore:
         if log.empty:
             await self.queues.clear()
         await self.queues.rebuild_in_turns(log, self.dispatcher.offset)
-        self._log.log("info", "log_truncated", offset=offset)
+        # What is cut with damage may be durable and acknowledged.
+        level = "info" if damaged_at is None or damaged_at < offset else "warning"
+        self._log.log(level, "log_truncated", offset=offset)
 
     # -- upkeep
 
-    def _flushed(self, whole_end: int, timestamp: int) -> None:
-        self._checkpoint.flushed(whole_end, timestamp)
+    def _flushed(self, whole_end: int, timestamp: int, damage: Head | None) -> None:
+        self._checkpoint.flushed(whole_end, timestamp, is_damaged=damage is not None)
+        if damage is not None:
+            self.mending.met(damage.offset, damage.reason)
         if self.settings.sync_flush:
             self.dispatcher.wake()
             if self.on_flushed is not None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqha.base.errors import StoreDamaged
 from rmqha.runtime.ports import Disk, MappedFile, Surveyed
 from rmqha.store import segments
 from rmqha.store.aio.mapped_files import MappedFiles
@@ -29,7 +28,7 @@ from rmqha.store.scan import QueueRun
 
 FILES_SCANNED = 3
 GAP_MAX = 1 << 20
-"""Units; a queue offset further ahead than this is damage, not a gap."""
+"""Units; where a queue offset is further ahead than this, the queue begins anew and fills no gap."""
 
 
 class QueueFiles:
@@ -164,25 +163,30 @@ class QueueFiles:
         """Whether there is any unit, so that the next one's place is known."""
         return bool(self.files.files) and self.end > self.files.first
 
-    def begins_after(self, queue_offset: int) -> bool:
-        """Whether a queue without units has files that begin behind ``queue_offset``.
+    def begins_elsewhere(self, queue_offset: int) -> bool:
+        """Whether a queue that names no record has files, and none that ``queue_offset`` can go to.
 
-        A power cut can take the first file of a queue and leave the second.
+        A power cut can take the first file of a queue and leave the second. And a cut that leaves no
+        unit leaves the file of the topic's next life, while the records that come next are of the one
+        before it.
         """
-        files = self.files
-        return (
-            bool(files.files)
-            and not self.batch
-            and self.end == files.first > queue_offset * self.unit_size
-        )
+        files, position = self.files, queue_offset * self.unit_size
+        if not files.files or self.batch or self.indexed_end:
+            return False
+        return not self.end <= position < max(self.end + 1, files.end)
 
     def begins_anew(self, record_end: int, queue_offset: int) -> bool:
         """Whether a record that no unit knows is the first of its queue, which has others.
 
         A master of Java's deletes the queues of a topic that ends, and tells nobody. The topic's
-        next life begins at 0.
+        next life begins at 0. A number that is far ahead is no gap, either: to fill it would take as
+        much room as its master pleases.
         """
-        return queue_offset == 0 and record_end > self.indexed_end and self.max_offset > 0
+        if record_end <= self.indexed_end:
+            return False
+        if queue_offset == 0:
+            return self.max_offset > 0
+        return self.has_units and not self.batch and queue_offset - self.count_end > GAP_MAX
 
     # -- writing
 
@@ -194,7 +198,6 @@ class QueueFiles:
 
         Raises:
             DiskFailed: no room for the next file.
-            StoreDamaged: the queue offset is far ahead of the queue.
         """
         if offset + size <= self.indexed_end:
             return False
@@ -202,7 +205,7 @@ class QueueFiles:
         if position < self.end and self.files.files:
             return False
         if position != self.end or not self.files.files:
-            self._fill(position, queue_offset)
+            self._fill(position)
         self.files.make_for(position)
         file, within = self.files.at(position)
         file.reserve(within + UNIT.size)
@@ -229,15 +232,13 @@ class QueueFiles:
             offset, size = place_of(file.buffer, within + len(part) - UNIT.size)
             self.indexed_end = offset + size
 
-    def _fill(self, position: int, queue_offset: int) -> None:
+    def _fill(self, position: int) -> None:
         """Fillers before the first unit of a fresh queue, or into a gap."""
         if not self.files.files:
             self.files.make_for(position)
             self.end = self.files.first
             self.dirty_from = self.end
             self._forget_live()
-        if position - self.end > GAP_MAX * UNIT.size:
-            raise StoreDamaged(f"{self.files.directory}: queue offset {queue_offset} is far ahead")
         while self.end < position:
             self.files.make_for(self.end)
             file, within = self.files.at(self.end)

@@ -85,7 +85,7 @@ class Scrub:
         while True:
             await clock.sleep(pace.wait_ms(clock.now_ms()))
             store = self._broker.store
-            begin = pace.next(clock.now_ms(), max(0, store.min_offset), store.limit())
+            begin = await self._next(pace)
             if begin is None:
                 continue
             try:
@@ -97,6 +97,16 @@ class Scrub:
                 end = store.commit_log.file_end(begin)
             self.read_bytes += max(0, end - begin)
             pace.read(clock.now_ms(), end)
+
+    async def _next(self, pace: Pace) -> int | None:
+        """Where to read; behind a cut from the record on in which the log was cut."""
+        store = self._broker.store
+        while (cut := store.mending.take_cut()) is not None:
+            low, log = max(0, store.min_offset), store.commit_log
+            place = min(cut, pace.position)
+            # A log that ends there may end in a record.
+            pace.cut(await log.record_start(place, low) if place < log.max_offset else low)
+        return pace.next(self._broker.clock.now_ms(), max(0, store.min_offset), store.limit())
 
     # -- one range -----------------------------------------------------------------------------
 
@@ -111,7 +121,7 @@ class Scrub:
         )
         await store.fetch(begin, limit - begin)
         end = await self._pass(begin, limit)
-        if not self._is_confirmed(begin):
+        if not self._is_confirmed(begin) or store.mending.cut_to is not None:
             return begin
         if end == begin:
             return await self._single(begin)
@@ -145,6 +155,8 @@ class Scrub:
         store = self._broker.store
         log = store.commit_log
         await store.fetch(begin, min(log.record_max, log.file_end(begin) - begin))
+        if store.mending.cut_to is not None:
+            return begin
         _, head = log.check(begin, check_crc=True)
         if not head.size:
             return log.file_end(begin)
