@@ -53,6 +53,9 @@ class LiveBroker(Struct, eq=False):
         epoch: of its epoch file, -1 when none.
         max_offset: end of its commit log in bytes, -1 when unknown.
         confirm_offset: in bytes, -1 when unknown.
+        lacks_to: what it had confirmed before it came back with less; -1 while it has all of that.
+        unsaid: it is heard over a new connection and has not said yet what it has; what is known of that
+            may be of a process before.
         priority: ``electionPriority``, smaller is preferred.
         stalled_ms: for how long its disk has not answered, as it said last.
         learner: it said that it shall never be master.
@@ -75,6 +78,8 @@ class LiveBroker(Struct, eq=False):
     epoch: int = -1
     max_offset: int = -1
     confirm_offset: int = -1
+    lacks_to: int = -1
+    unsaid: bool = False
     priority: int = DEFAULT_PRIORITY
     stalled_ms: int = 0
     learner: bool = False
@@ -163,17 +168,18 @@ class Liveness:
             (max_offset > broker.max_offset and epoch == broker.epoch)
             or epoch > broker.epoch
             or rebinds
+            or broker.unsaid
             or now_ms >= broker.dead_at_ms
         ):  # fmt: skip
+            if rebinds or broker.unsaid or broker.lacks_to >= 0:
+                _compare(broker, max_offset)
+            broker.unsaid = False
             broker.epoch = epoch
             broker.max_offset = max_offset
             broker.confirm_offset = beat.confirm_offset
-        timeout_ms = beat.heartbeat_timeout_mills
-        if timeout_ms < 1:
-            timeout_ms = DEFAULT_TIMEOUT_MS
-        if timeout_ms > self.timeout_ms_max:
-            timeout_ms = self.timeout_ms_max
-        broker.timeout_ms = timeout_ms
+        asked_ms, most_ms = beat.heartbeat_timeout_mills, self.timeout_ms_max
+        timeout_ms = asked_ms if asked_ms >= 1 else DEFAULT_TIMEOUT_MS
+        broker.timeout_ms = min(timeout_ms, most_ms)
         broker.priority = beat.election_priority
         broker.stalled_ms = beat.stalled_ms
         broker.learner = beat.async_learner
@@ -194,6 +200,12 @@ class Liveness:
             return True
         return rebinds and not broker.registered and self._is_crowded(connection)
 
+    def vouched(self, identity: Identity) -> None:
+        """Others have agreed on what it has: a master took it in, or it is elected itself."""
+        broker = self._brokers.get(identity)
+        if broker is not None:
+            broker.lacks_to = -1
+
     def heard(
         self, now_ms: int, connection: int, cluster: str, name: str, broker_id: BrokerId
     ) -> LiveBroker | None:
@@ -203,9 +215,12 @@ class Liveness:
         and takes over when the current one closes.
         """
         identity = (cluster, name, broker_id)
-        broker = self._brokers.get(identity) or self._insert(now_ms, connection, identity)
+        known = self._brokers.get(identity)
+        broker = known or self._insert(now_ms, connection, identity)
         if broker is None:
             return None
+        if known is None or broker.connection is None:
+            broker.unsaid = True
         if broker.connection is None:
             self._bind(broker, connection)
         elif connection > broker.connection:
@@ -422,6 +437,7 @@ class Liveness:
 
     def _lose_connection(self, now_ms: int, broker: LiveBroker) -> None:
         broker.connection, broker.later_connection = broker.later_connection, None
+        broker.unsaid = broker.connection is not None
         broker.stood_in = False
         if broker.connection is not None or now_ms >= broker.dead_at_ms:
             return
@@ -465,3 +481,13 @@ class Liveness:
             else:
                 return True
         return False
+
+
+def _compare(broker: LiveBroker, max_offset: int) -> None:
+    """Whether it has what it had confirmed, as far as this node heard: before a heartbeat is taken.
+
+    A log loses its end with the power, and everything where somebody empties it. What was confirmed is
+    never cut otherwise but by an unclean election, after which a master takes it in.
+    """
+    confirmed = max(broker.lacks_to, min(broker.confirm_offset, broker.max_offset))
+    broker.lacks_to = confirmed if max_offset < confirmed else -1

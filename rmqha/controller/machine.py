@@ -80,7 +80,7 @@ from rmqha.controller.metadata.messages import (
 )
 from rmqha.controller.metadata.probe_messages import AskPeers, PeersHeard, Probe, ProbeAnswered
 from rmqha.controller.metadata.proposals import Proposals
-from rmqha.controller.metadata.registrations import concerned, is_registered
+from rmqha.controller.metadata.registrations import concerned, is_registered, vouched_for
 from rmqha.controller.metadata.senders import sender
 from rmqha.controller.metadata.snapshot import from_snapshot, join_snapshot
 from rmqha.controller.metadata.state import MetadataState
@@ -395,10 +395,14 @@ class ControllerMachine:
         known = self.state.sets.get(what.broker_name)
         old_master = None if known is None else known.master_broker_id
         touched = concerned(self.state, what)
+        members = frozenset(() if known is None else known.sync_state_set)
+        cluster = "" if known is None else known.cluster_name
         own = work is not None and work.decision is not None
         applied = apply(self.state, what, tell=own and self._telling.may_tell(now_ms))
         for identity in touched:
             self.liveness.registration_changed(identity)
+        for broker_id in vouched_for(what, members) if applied.changed else ():
+            self.liveness.vouched((cluster, what.broker_name, broker_id))
         if touched and known is not None and what.broker_name not in self.state.sets:
             self._elections.removed(known.cluster_name, what.broker_name)
         if isinstance(what, MasterElected) and applied.changed:

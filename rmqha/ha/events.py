@@ -9,7 +9,7 @@ The shell's contract, on which safety rests:
    out at once, without waiting for those.
 3. Body bytes arrive in order and are counted in the log (``received``) before
    ``BodyReceived`` is given; of a body that a lost connection cut short, what has arrived is
-   counted and given too, before ``MasterClosed``.
+   counted and given too, before ``MasterClosed``. It says where the log is damaged, if it is.
 4. A disk that fails stops the process; nothing is sent afterwards.
 
 Offsets are physical, in bytes. ``conn`` numbers a connection and is never reused.
@@ -248,11 +248,16 @@ class MasterHeard(Struct, frozen=True):
 
 
 class BodyReceived(Struct, frozen=True):
-    """Body bytes ``[offset, offset + length)`` are in the log."""
+    """Body bytes ``[offset, offset + length)`` are in the log, which may be damaged by them.
+
+    Attributes:
+        damaged_at: see ``ReplicatedLog.damaged_at``.
+    """
 
     conn: int
     offset: int
     length: int
+    damaged_at: int | None = None
 
 
 class MasterClosed(Struct, frozen=True):
@@ -295,9 +300,16 @@ Event = (
 
 
 class CutInvalidTail(NamedTuple):
-    """Cut what follows the last whole record; ends in ``TailCut``."""
+    """Cut what follows the last whole record; ends in ``TailCut``.
+
+    Where the log is damaged, nothing that was durable or acknowledged is cut: replication ends instead.
+
+    Attributes:
+        acknowledged: see ``LogFacts.acknowledged``.
+    """
 
     seq: int
+    acknowledged: int | None = None
 
 
 class TruncateLog(NamedTuple):

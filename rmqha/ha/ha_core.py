@@ -402,7 +402,7 @@ class HaCore:
         if isinstance(event, ev.BodyReceived):
             for session in (client, self._retired):
                 if session is not None:
-                    session.body_received(now_ms, event.conn, event.offset, event.length)
+                    session.body_received(now_ms, event)
         elif client is not None and client.conn == event.conn:
             match event:
                 case ev.MasterConnected():

@@ -58,6 +58,13 @@ class ReplicatedLog(Protocol):
         """Everything before it is durable."""
 
     @property
+    def damaged_at(self) -> int | None:
+        """Where what is written can never become a record, near the log's end; None for nowhere.
+
+        What may still grow into one is no damage. After a flood of small records it may be found late.
+        """
+
+    @property
     def confirm_offset(self) -> int:
         """What consumers may see ends here; kept in the checkpoint file."""
 
@@ -122,7 +129,8 @@ class ReplicatedLog(Protocol):
     def valid_end(self, start: int, end: int) -> int:
         """Where the last whole record or end-of-file blank within ``[start, end)`` ends.
 
-        ``start`` is the start of a record. Lengths and magic are checked, CRCs are not.
+        ``start`` is the start of a record. Lengths and magic are checked, CRCs are not. It may stop
+        short after some thousand records: call it again from there, until it stays where it is.
         """
 
     async def truncate(self, offset: int) -> None:

@@ -14,6 +14,7 @@ from typing import assert_never
 
 from rmqha.base.errors import StoreCorrupted
 from rmqha.base.ids import MasterEpoch
+from rmqha.ha import events as ev
 from rmqha.ha.epochs import EpochCache, EpochEntry, find_consistent_point
 from rmqha.ha.events import CloseMaster, Connect, Flush, SendAck, SendToMaster, TruncateLog
 from rmqha.ha.frames import (
@@ -335,26 +336,33 @@ class SlaveSession:
         self._hear_confirm(header)
         self._look_at_silence(now_ms, header)
 
-    def body_received(self, now_ms: int, conn: int, offset: int, length: int) -> None:
+    def body_received(self, now_ms: int, body: ev.BodyReceived) -> None:
         """Bytes are in the log: epochs first, then confirmOffset, then the acknowledgement.
 
         The connection may be gone, or left: then these are the bytes that a cut-short body
         left behind. They count, so that nothing of them lies behind the end of the log.
         """
-        log, header = self._ha.log, self._header
-        if header is None or conn != self._body_conn:
+        log, header, offset = self._ha.log, self._header, body.offset
+        if header is None or body.conn != self._body_conn:
             return
         self.last_read_ms = now_ms
         self._start_over.waits_since(now_ms)
         self._header = None
-        self._delay_ms = self._ha.settings.reconnect_delay_ms
         first = log.is_empty
         if first:
             log.min_offset = offset
-        log.max_offset = offset + length
+        log.max_offset = offset + body.length
         # Epochs that ended before this log begins do not describe it.
         self._record_epochs(prefix_end=offset if first else 0)
-        if conn == self.conn and length == header.body_size:
+        if body.damaged_at is not None:
+            # Of a connection that has ended it is cut before the next one, or by the new role.
+            self._ha.damaged(body.damaged_at, self.reported_offset, self.address)
+            if body.conn == self.conn:
+                self._fail(now_ms, f"what it sent is damaged at {body.damaged_at}")
+                self._ha.cut_invalid_tail()
+            return
+        self._delay_ms = self._ha.settings.reconnect_delay_ms
+        if body.conn == self.conn and body.length == header.body_size:
             self._hear_confirm(header)
             self._report(now_ms)
 

@@ -20,6 +20,7 @@ class LogFacts(Struct):
         max_offset: the next byte to be written.
         flushed_offset: everything before it is durable.
         confirm_offset: consumers may see what is before it; -1 when it was never known.
+        acknowledged: where a body came damaged: no master was told of more than this; None elsewhere.
     """
 
     file_size: int
@@ -27,6 +28,7 @@ class LogFacts(Struct):
     max_offset: int = 0
     flushed_offset: int = 0
     confirm_offset: int = 0
+    acknowledged: int | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -78,10 +80,16 @@ class HaState:
         self._seq += 1
         return self._seq
 
+    def damaged(self, place: int, acknowledged: int, address: str | None) -> None:
+        """A body of the master at ``address`` came damaged; all but what is acknowledged may go."""
+        if self.log.acknowledged is None:
+            self.log.acknowledged = acknowledged
+        self.note("ha_body_damaged", "error", address=address, offset=place)
+
     def cut_invalid_tail(self) -> int:
         """Ask for a log that ends at a whole record."""
         seq = self.next_seq()
-        self.emit(CutInvalidTail(seq))
+        self.emit(CutInvalidTail(seq, self.log.acknowledged))
         return seq
 
     def write_epochs(self) -> int:
@@ -108,7 +116,7 @@ class HaState:
             before=log.max_offset,
             after=max_offset,
         )
-        log.max_offset = max_offset
+        log.max_offset, log.acknowledged = max_offset, None
         log.flushed_offset = min(log.flushed_offset, max_offset)
         if max_offset == 0:
             log.min_offset = -1

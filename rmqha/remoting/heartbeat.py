@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from rmqha.remoting import codec_json
 from rmqha.remoting.codes import RequestCode

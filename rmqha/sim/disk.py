@@ -124,6 +124,12 @@ class SimDisk:
         self.files.clear()
         self.version += 1
 
+    def lose(self, is_gone: Callable[[str], bool]) -> None:
+        """Lose some files, as when an operator removes them."""
+        for path in [path for path in self.files if is_gone(path)]:
+            del self.files[path]
+        self.version += 1
+
     def mend(self) -> None:
         """Work as a good disk does from now on; what is missing or damaged stays so."""
         self.mood = DiskMood(bytes_free=self.mood.bytes_free)

@@ -230,6 +230,37 @@ class ReplicaCluster(SimCluster):
         """Hosts whose replica serves as a master."""
         return [host for host, one in sorted(self.replicas.items()) if one.role is Role.MASTER]
 
+    def member_hosts(self) -> frozenset[str]:
+        """Hosts of the SyncStateSet, as a controller that leads has it; none where nobody leads."""
+        leader = self.leader()
+        one = self.controllers[leader].machine.state.sets.get(NAME) if leader else None
+        if one is None:
+            return frozenset()
+        return frozenset(
+            replica.address.partition(":")[0]
+            for broker_id, replica in one.replicas.items()
+            if broker_id in one.sync_state_set
+        )
+
+    def missed_hosts(self) -> list[str]:
+        """Hosts of replicas that are down, and that no controller takes for alive."""
+        alive = {
+            identity[2]
+            for host, service in self.controllers.items()
+            for identity in service.machine.liveness.living(self.clocks[host].now_ms())
+        }
+        known = {
+            replica.address.partition(":")[0]: broker_id
+            for service in self.controllers.values()
+            for one in service.machine.state.sets.values()
+            for broker_id, replica in one.replicas.items()
+        }
+        return [
+            host
+            for host in self.broker_hosts
+            if host in known and known[host] not in alive and host not in self.clocks
+        ]
+
     def close(self) -> None:
         """Stop everything and free the loop."""
         self.producing = False

@@ -100,3 +100,19 @@ async def test_tables_when_others_come_while_they_are_saved_then_saved_once_more
     slave.metadata.is_kept = False
     slave.is_slow.set()
     assert await slave.connected() == ["copied", "saved", "saved", "m:1"]
+
+
+async def test_master_when_another_one_reigns_before_tables_are_copied_then_that_one_is_followed() -> (
+    None
+):
+    """The copy for the former master ended last, and its address was followed for ever."""
+    slave = Slave(is_known=False, is_kept=True)
+    slave.is_slow.clear()
+    slave.first.follow("m:1")
+    await asyncio.wait_for(slave.saving.wait(), 5)
+    slave.metadata.is_known = slave.metadata.is_kept = True
+    slave.first.follow("m:2")
+    slave.is_slow.set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert [one for one in slave.happened if one.startswith("m:")] == ["m:2"]

@@ -537,6 +537,42 @@ def lost_power(ids: tuple[int, ...], *, promised: bool = True) -> Driver:
     return driver
 
 
+def emptied(ids: tuple[int, ...], *, by: int = 1003, code: int = 0) -> Driver:
+    """Broker 1, which the controllers still take for master of epoch 3, holds nothing any more."""
+    driver = Driver()
+    driver.files.final = Identity(CLUSTER, NAME, 1)
+    driver.start()
+    driver.lead()
+    driver.take(ev.StartReplication)
+    driver.give(ev.ReplicationStarted(is_empty=True))
+    if by != 1003:
+        driver.answer(1003, 0, {}, SyncStateSet(ids, 7).encode())
+    driver.answer(by, code, mastership(1, 3), SyncStateSet(ids, 7).encode())
+    return driver
+
+
+@pytest.mark.parametrize(("by", "code"), [(1003, 0), (1002, 2011)])
+def test_master_when_its_log_is_gone_then_it_lets_another_one_reign(by: int, code: int) -> None:
+    """Somebody has emptied it while nobody else could be elected: the controllers still name it."""
+    driver = emptied((1, 2), by=by, code=code)
+    assert driver.take(ev.BecomeMaster) == []
+    driver.tick_until_asked(1002)
+    asked = driver.asked(1002)
+    assert (asked.fields["designateElect"], asked.fields["brokerId"]) == ("true", "2")
+
+
+def test_master_when_its_log_is_empty_and_nobody_else_is_in_the_set_then_it_reigns() -> None:
+    """Nobody else has anything: a new set, for instance."""
+    driver = emptied((1,))
+    assert driver.take(ev.BecomeMaster) == [ev.BecomeMaster(3, frozenset({1}), 7)]
+
+
+def test_replica_when_its_log_is_empty_and_it_is_elected_upon_its_request_then_it_reigns() -> None:
+    """The controllers know what others lack."""
+    driver = emptied((1, 2), by=1002)
+    assert [one.epoch for one in driver.take(ev.BecomeMaster)] == [3]
+
+
 def test_lost_power_when_others_are_in_the_set_then_each_is_proposed_in_turn() -> None:
     """The first heir may be dead; nobody reigns until one lives."""
     driver = lost_power((1, 2, 3))

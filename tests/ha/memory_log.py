@@ -81,6 +81,14 @@ class MemoryLog:
         return self._flushed
 
     @property
+    def damaged_at(self) -> int | None:
+        end = self.valid_end(max(self._dispatched_offset, self._min, 0), self._max)
+        if self.readable(end, HEAD.size) < HEAD.size:
+            return None
+        _, magic = HEAD.unpack(self.view(end, HEAD.size))
+        return None if magic in {MAGIC, BLANK} else end
+
+    @property
     def confirm_offset(self) -> int:
         return self._confirm
 

@@ -441,6 +441,11 @@ class BrokerReplica:
 
     # -- what the manager asks (membership.aio.manager.ManagedBroker) ----------------------------------------
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log holds nothing."""
+        return self.store.max_offset == 0
+
     async def start_replication(self, broker_id: int) -> MasterEpoch:
         """Read the epochs and listen for slaves.
 

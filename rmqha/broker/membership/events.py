@@ -110,9 +110,11 @@ class ReplicationStarted(Struct, frozen=True):
 
     Attributes:
         lost_epoch: of which this log may lack what others have; 0 for none.
+        is_empty: the log holds nothing.
     """
 
     lost_epoch: MasterEpoch = NEVER_ELECTED
+    is_empty: bool = False
 
 
 class RoleSettled(Struct, frozen=True):

@@ -259,7 +259,9 @@ class StallWatch:
         heir = heirs[self._heirs % len(heirs)]
         self._heirs += 1
         replicas = self.settings.replicas
-        fields = who_fields(replicas, heir, self._facts.sign_ms, designateElect=True)
+        fields = who_fields(
+            replicas, heir, self._facts.sign_ms, designateElect=True, completeOnly=True
+        )
         return [self._ask(leader, RequestCode.CONTROLLER_ELECT_MASTER, fields)]
 
     def _unanswered(self, now_ms: int, token: int, *, sent: bool) -> list[WatchEffect]:

@@ -20,12 +20,12 @@ from msgspec.structs import replace
 from rmqha.base.ids import BrokerId, MasterEpoch
 from rmqha.controller.metadata.decide_query import master_fields
 from rmqha.controller.metadata.decision import Context, Decision, LiveInfo
-from rmqha.controller.metadata.elect import elect
+from rmqha.controller.metadata.elect import elect, held_back
 from rmqha.controller.metadata.election_records import Why
 from rmqha.controller.metadata.events import MasterElected
 from rmqha.controller.metadata.fields import broker_id_field, flag_field
 from rmqha.controller.metadata.state import BrokerSet, MetadataState
-from rmqha.controller.metadata.why_elected import Ballot, candidates
+from rmqha.controller.metadata.why_elected import CAME_BACK, Ballot, candidates
 from rmqha.remoting.codes import ResponseCode
 
 HEARTBEAT_EPOCH_MAX = 2**30
@@ -42,6 +42,8 @@ class ElectRequest(Struct, frozen=True):
     Attributes:
         asker: the broker that asks or that an operator designates; None for the controller.
         designate: only ``asker`` will do.
+        complete_only: and not if it came back with less than it had confirmed; a broker that names
+            another does not know that, an operator may.
         trigger: ``broker``, ``admin`` or ``controller``.
         reason: for the log.
     """
@@ -51,6 +53,7 @@ class ElectRequest(Struct, frozen=True):
     designate: bool
     trigger: str
     reason: str
+    complete_only: bool = False
 
 
 def decide_elect_master(
@@ -65,6 +68,7 @@ def decide_elect_master(
         designate=designated and asker is not None,
         trigger="admin" if designated else "broker",
         reason="designated" if designated else "asked",
+        complete_only=flag_field(ext_fields, "completeOnly"),
     )
     return elect_master(state, context, request)
 
@@ -123,6 +127,10 @@ def _ballot(
 
 def _explained(decision: Decision, context: Context, ballot: Ballot) -> Decision:
     found, left_out = candidates(context.now_ms, ballot)
+    if decision.code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED:
+        back = [str(one.broker_id) for one in found if one.verdict == CAME_BACK]
+        if back:
+            decision = replace(decision, remark=f"{decision.remark}: {', '.join(back)} {CAME_BACK}")
     event, offset_ms = decision.event, context.wall_offset_ms
     if isinstance(event, MasterElected) and context.elections_per_set and context.elections_in_all:
         arrived_ms = context.now_ms if context.arrived_ms is None else context.arrived_ms
@@ -174,10 +182,18 @@ def _next_master(broker_set: BrokerSet, context: Context, request: ElectRequest)
     # An operator's choice is not thereby heard of; a broker that asks for itself is.
     itself = None if request.designate else request.asker
     prefer = request.asker if request.designate else None
+    members = broker_set.sync_state_set
+    if prefer is None or request.complete_only:
+        held = held_back(
+            members,
+            alive=lambda broker_id: _alive(broker_set, context, itself, broker_id),
+            info=lambda broker_id: _info(broker_set, context, broker_id),
+        )
+        members = tuple(one for one in members if one not in held)
     return _policy(
         broker_set,
         context,
-        broker_set.sync_state_set,
+        members,
         tuple(broker_set.replicas) if context.enable_elect_unclean_master else None,
         prefer,
         itself,

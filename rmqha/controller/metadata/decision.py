@@ -47,6 +47,14 @@ class LiveInfo(Protocol):
         """The end of its commit log in bytes, -1 when unknown."""
 
     @property
+    def lacks_to(self) -> int:
+        """What it had confirmed before it came back with less; -1 while it has all of that."""
+
+    @property
+    def unsaid(self) -> bool:
+        """Whether all of this may be of a process before the one that is heard now."""
+
+    @property
     def priority(self) -> int:
         """Its ``brokerElectionPriority``; smaller is preferred."""
 

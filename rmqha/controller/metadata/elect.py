@@ -49,6 +49,26 @@ def elect(
     return chosen
 
 
+def held_back(ids: Iterable[BrokerId], alive: Alive, info: InfoOf) -> frozenset[BrokerId]:
+    """Who of the SyncStateSet may not be elected yet: others may still have what they lack.
+
+    One that came back with less than it had confirmed waits until all members of the set are there: an
+    operator may have emptied it, or its machine lost power. Then nobody has more than the best of them.
+    So does an empty one, unless those that are missing were empty as well: who began to listen only now
+    does not know what it had.
+    """
+    members = tuple(ids)
+    missing = [info(one) for one in members if not alive(one)]
+    others_have = any(said is None or said.max_offset != 0 for said in missing)
+    less = frozenset(
+        one
+        for one in members
+        if (said := info(one)) is not None
+        and (said.lacks_to >= 0 or (others_have and (said.max_offset == 0 or said.unsaid)))
+    )
+    return frozenset() if not missing and len(less) == len(members) else less
+
+
 def _try(
     ids: Iterable[BrokerId],
     old_master: BrokerId | None,

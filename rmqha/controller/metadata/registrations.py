@@ -8,6 +8,8 @@ from rmqha.controller.metadata.events import (
     BrokerIdTaken,
     BrokerSetImported,
     Event,
+    MasterElected,
+    SyncStateSetAltered,
 )
 from rmqha.controller.metadata.state import MetadataState
 
@@ -40,3 +42,16 @@ def concerned(state: MetadataState, event: Event) -> list[Identity]:
         return []
     cluster, name = broker_set.cluster_name, event.broker_name
     return [(cluster, name, broker_id) for broker_id in broker_set.replicas]
+
+
+def vouched_for(event: Event, members: frozenset[BrokerId]) -> frozenset[BrokerId]:
+    """Who has by this event what the set has agreed on, whatever it lacked before.
+
+    Args:
+        members: of the SyncStateSet before it.
+    """
+    if isinstance(event, SyncStateSetAltered):
+        return frozenset(event.new_sync_state_set) - members
+    if isinstance(event, MasterElected) and event.new_master_broker_id is not None:
+        return frozenset({event.new_master_broker_id})
+    return frozenset()

@@ -11,13 +11,14 @@ from msgspec import Struct
 
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decision import LiveInfo
-from rmqha.controller.metadata.elect import rank
+from rmqha.controller.metadata.elect import held_back, rank
 from rmqha.controller.metadata.election_records import Candidate
 
 CANDIDATES_MAX = 32
 """So many are written down with an election; the elected one is always among them."""
 
 ELECTED = "elected"
+CAME_BACK = "came back with less, and others of the SyncStateSet are missing"
 _RANKS = ("older epoch", "shorter log", "lower priority", "greater id")
 
 
@@ -84,6 +85,10 @@ def verdict(ballot: Ballot, broker_id: BrokerId) -> str:
     elected = ballot.elected
     if not in_sync and (elected is None or elected in ballot.sync_state_set):
         return "not in the SyncStateSet"
+    if not ballot.any_replica and broker_id in held_back(
+        ballot.sync_state_set, ballot.alive, ballot.info
+    ):
+        return CAME_BACK
     if elected is None:
         return "awaits a newer log"
     if ballot.asked_first:

@@ -291,4 +291,5 @@ class MasterConnection(asyncio.BufferedProtocol):
         self._header, self._got = None, 0
         if header is not None and got:
             self._log.received(header.offset, got)
-            self._owner.give(BodyReceived(self._conn, header.offset, got))
+            damaged_at = self._log.damaged_at
+            self._owner.give(BodyReceived(self._conn, header.offset, got, damaged_at))

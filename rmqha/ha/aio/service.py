@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, cast
 
-from rmqha.base.errors import ConnectFailed, DiskFull
+from rmqha.base.errors import ConnectFailed, DiskFull, StoreDamaged
 from rmqha.base.ids import MasterEpoch, SyncStateSetEpoch
 from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note, Ticked
@@ -445,9 +445,8 @@ class HaService:
     async def _wait_for(self, effect: ev.DiskEffect) -> None:
         log = self._log
         match effect:
-            case ev.CutInvalidTail(seq):
-                start = max(log.dispatched_offset, log.min_offset, 0)
-                await log.truncate(await self._valid_end(start))
+            case ev.CutInvalidTail(seq, acknowledged):
+                await log.truncate(await self._valid_end(acknowledged))
                 self.give(ev.TailCut(seq, log.max_offset))
             case ev.TruncateLog(seq, offset):
                 await log.truncate(offset)
@@ -476,9 +475,14 @@ class HaService:
                 is_told = True
                 await self._clock.sleep(SPACE_PAUSE_MS)
 
-    async def _valid_end(self, start: int) -> int:
-        """Where the last whole record of the log ends; others get their turn meanwhile."""
+    async def _valid_end(self, acknowledged: int | None) -> int:
+        """Where the last whole record of the log ends; others get their turn meanwhile.
+
+        Raises:
+            StoreDamaged: what is damaged there was acknowledged, or durable (ADR 0012).
+        """
         log = self._log
+        start = max(log.dispatched_offset, log.min_offset, 0)
         while start < log.max_offset:
             reached = log.valid_end(start, min(log.max_offset, start + WALKED_BYTES))
             if reached == start:
@@ -488,4 +492,7 @@ class HaService:
                 break
             start = reached
             await asyncio.sleep(0)
+        kept = log.flushed_offset if acknowledged is None else acknowledged
+        if start < kept and log.damaged_at is not None:
+            raise StoreDamaged(f"commit log: damaged at offset {start}, below the kept {kept}")
         return start

@@ -52,6 +52,10 @@ from rmqha.store.aio.small_files import IdentityFiles
 class ManagedBroker(Protocol):
     """The broker around the manager. Only the ``async`` calls may wait."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log holds nothing."""
+
     async def start_replication(self, broker_id: int) -> MasterEpoch:
         """Start the HA service under this id; returns ``ReplicationStarted.lost_epoch``."""
 
@@ -365,7 +369,7 @@ class ReplicasManager:
                 self.give(ev.IdentityWritten(identity))
             case ev.StartReplication(broker_id):
                 lost_epoch = await self._replica.start_replication(broker_id)
-                self.give(ev.ReplicationStarted(lost_epoch))
+                self.give(ev.ReplicationStarted(lost_epoch, self._replica.is_empty))
             case ev.BecomeMaster(epoch, ids, set_epoch):
                 accepted = await self._replica.become_master(epoch, ids, set_epoch)
                 self.give(ev.RoleSettled(epoch, accepted))

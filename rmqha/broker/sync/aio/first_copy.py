@@ -56,11 +56,16 @@ class FirstCopy:
             self._tasks.start(self._copy_first(ha_address), name="first copy")
 
     async def _copy_first(self, ha_address: str) -> None:
-        while self._followed_at == ha_address and self._broker.role is not Role.MASTER:
+        while self._is_followed(ha_address):
             if await self._copied():
-                self._connect(ha_address)
+                # Another master may have begun to reign meanwhile, and be followed already.
+                if self._is_followed(ha_address):
+                    self._connect(ha_address)
                 return
             await self._broker.clock.sleep(RETRY_MS)
+
+    def _is_followed(self, ha_address: str) -> bool:
+        return self._followed_at == ha_address and self._broker.role is not Role.MASTER
 
     async def _copied(self) -> bool:
         metadata = self._metadata

@@ -1,0 +1,199 @@
+"""Replicas that come back with less than they had confirmed: emptied, or after a power cut."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqha.controller.machine import Committed, MachineSettings
+from rmqha.controller.metadata.why_elected import CAME_BACK
+from tests.controller.metadata.driving import CLUSTER, NAME, Driver
+
+CONFIRMED = 700
+Offsets = dict[str, int]
+
+
+def offsets(end: int, confirmed: int | None = None) -> Offsets:
+    """What a heartbeat says of the log."""
+    return {"epoch": 1, "maxOffset": end, "confirmOffset": end if confirmed is None else confirmed}
+
+
+@pytest.fixture
+def driver() -> Driver:
+    """A master and a slave, which both have confirmed something, and are gone."""
+    found = Driver(MachineSettings(elections_per_set=8, elections_in_all=100))
+    found.pair()
+    for broker_id in (1, 2):
+        found.beat(broker_id, **offsets(CONFIRMED + 50, CONFIRMED))
+    return found
+
+
+def all_gone(driver: Driver) -> None:
+    """Nobody is left, and no master."""
+    for connection in (1, 2):
+        driver.close(connection)
+    driver.pass_time(200)
+    assert driver.master()[0] is None
+
+
+def why_not(driver: Driver, broker_id: int) -> str:
+    """The last verdict on a replica, as the election's history has it."""
+    last = driver.machine.state.sets[NAME].elections[-1]
+    return next(one.verdict for one in last.why.candidates if one.broker_id == broker_id)
+
+
+@pytest.mark.parametrize("end", [0, CONFIRMED - 1])
+def test_replica_when_it_comes_back_with_less_than_it_had_confirmed_then_it_waits_for_the_others(
+    driver: Driver, end: int
+) -> None:
+    """An emptied member of the SyncStateSet that started first was elected, and what was acknowledged
+    was served by nobody any more."""
+    all_gone(driver)
+    for _ in range(60):
+        driver.beat(2, connection=12, **offsets(end, 0))
+        driver.pass_time(1_000)
+    refused = driver.elect(2, connection=12)
+    assert (refused.code, CAME_BACK in (refused.remark or "")) == (2012, True)
+    assert driver.master()[0] is None
+    driver.beat(1, connection=11, **offsets(CONFIRMED + 50, CONFIRMED))
+    assert driver.master()[0] == 1
+
+
+def test_replica_when_it_comes_back_with_what_it_had_confirmed_then_it_is_elected_at_once(
+    driver: Driver,
+) -> None:
+    """What only it had of the rest was acknowledged to nobody; a kill or a power cut may take it."""
+    all_gone(driver)
+    driver.beat(2, connection=12, **offsets(CONFIRMED))
+    assert driver.master()[0] == 2
+
+
+def test_replicas_when_all_have_come_back_with_less_then_the_best_of_them_is_elected(
+    driver: Driver,
+) -> None:
+    """A power cut of all of them: nobody has more."""
+    all_gone(driver)
+    driver.beat(1, connection=11, **offsets(300))
+    driver.pass_time(1_000)
+    assert driver.master()[0] is None
+    driver.beat(2, connection=12, **offsets(400))
+    assert driver.master()[0] == 2
+
+
+def test_slave_when_its_master_dies_before_it_has_caught_up_then_it_is_not_elected(
+    driver: Driver,
+) -> None:
+    """It lost its last half second with the power, and the master had not yet sent that again."""
+    driver.close(2)
+    driver.beat(2, connection=12, **offsets(CONFIRMED - 100))
+    driver.close(1)
+    driver.pass_time(30_000)
+    driver.beat(2, connection=12, **offsets(CONFIRMED - 100))
+    assert driver.master()[0] is None
+
+
+def test_slave_when_it_has_caught_up_then_it_is_as_good_as_before(driver: Driver) -> None:
+    driver.close(2)
+    driver.beat(2, connection=12, **offsets(CONFIRMED - 100))
+    driver.beat(2, connection=12, **offsets(CONFIRMED))
+    driver.close(1)
+    driver.pass_time(200)
+    assert driver.master()[0] == 2
+
+
+def test_slave_when_its_master_takes_it_in_anew_then_what_it_lacked_is_forgotten(
+    driver: Driver,
+) -> None:
+    """After an unclean election its log was cut below what it had confirmed."""
+    driver.close(2)
+    assert driver.alter(1, 1, [1], 2).code == 0
+    driver.beat(2, connection=12, **offsets(100))
+    assert driver.alter(1, 1, [1, 2], 3).code == 0
+    driver.close(1)
+    driver.pass_time(200)
+    assert driver.master()[0] == 2
+
+
+def test_replica_when_an_operator_names_it_then_it_is_elected_all_the_same(driver: Driver) -> None:
+    """The others will not come back."""
+    all_gone(driver)
+    driver.beat(2, connection=12, **offsets(0))
+    assert driver.elect(2, designate=True).code == 0
+    assert driver.master()[0] == 2
+
+
+def test_replica_when_another_broker_names_it_then_it_is_not_elected(driver: Driver) -> None:
+    """A master that lost power names its heirs one after another, and knows nothing of them."""
+    all_gone(driver)
+    driver.beat(2, connection=12, **offsets(0))
+    fields = {"brokerName": NAME, "brokerId": 2, "designateElect": "true", "completeOnly": "true"}
+    assert driver.ask(1002, 11, **fields).code == 2012
+    assert driver.master()[0] is None
+
+
+def test_replica_when_unclean_elections_are_allowed_then_it_is_elected_by_its_log() -> None:
+    """As every other one that lacks something."""
+    driver = Driver(MachineSettings(enable_elect_unclean_master=True))
+    driver.pair()
+    driver.beat(2, **offsets(CONFIRMED))
+    all_gone(driver)
+    driver.beat(2, connection=12, **offsets(10))
+    assert driver.master()[0] == 2
+
+
+def test_election_when_one_came_back_with_less_then_its_history_says_so(driver: Driver) -> None:
+    driver.close(2)
+    driver.beat(2, connection=12, **offsets(0))
+    driver.close(1)
+    driver.pass_time(200)
+    assert driver.master() == (None, 2)
+    assert why_not(driver, 2) == CAME_BACK
+
+
+def test_replica_when_its_log_is_empty_then_it_waits_whatever_this_controller_has_heard(
+    driver: Driver,
+) -> None:
+    """One that has started anew does not know what the set had."""
+    all_gone(driver)
+    anew = Driver(now_ms=driver.now_ms)
+    for record in driver.log:
+        anew.log.append(record)
+        anew.step(Committed(len(anew.log), record))
+    anew.beat(2, connection=12, **offsets(0))
+    anew.pass_time(30_000)
+    anew.beat(2, connection=12, **offsets(0))
+    assert anew.master()[0] is None
+    anew.beat(1, connection=11, **offsets(CONFIRMED))
+    assert anew.master()[0] == 1
+
+
+def test_replica_when_nothing_was_ever_written_then_it_is_elected_at_once() -> None:
+    """Whoever tries a failover on a new cluster sees one."""
+    driver = Driver()
+    driver.pair()
+    for broker_id in (1, 2):
+        driver.beat(broker_id, **offsets(0))
+    driver.close(1)
+    driver.pass_time(200)
+    assert driver.master()[0] == 2
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_replica_when_it_has_not_said_what_it_has_then_nobody_takes_it_for_what_it_was(
+    driver: Driver, *, anew: bool
+) -> None:
+    """It registers, and its heartbeat is late: what the controller knows is of the process before."""
+    all_gone(driver)
+    if anew:
+        before, driver = driver, Driver(now_ms=driver.now_ms)
+        for record in before.log:
+            driver.log.append(record)
+            driver.step(Committed(len(driver.log), record))
+    fields = {"clusterName": CLUSTER, "brokerName": NAME, "brokerId": 2, "brokerAddress": "h:2"}
+    assert driver.ask(1003, 12, **fields).code == 0
+    driver.pass_time(6_000)
+    assert driver.elect(2, connection=12).code == 2012
+    driver.beat(2, connection=12, **offsets(0))
+    driver.pass_time(1_000)
+    assert driver.master()[0] is None
+    driver.beat(2, connection=12, **offsets(CONFIRMED))
+    assert driver.master()[0] == 2

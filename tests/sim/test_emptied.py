@@ -1,0 +1,37 @@
+"""A replica that somebody empties while it is down: it is not elected while others may have more."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqha.base.errors import InvariantBroken
+from rmqha.controller.metadata import decide_elect
+from rmqha.sim.replica_options import ReplicaOptions
+from rmqha.sim.replica_swarm import EMPTIED_MEMBER, run_replica_seed
+from rmqha.sim.story import Outcome
+
+EMPTIED = ReplicaOptions(emptied=True)
+TELLING, SEEDS_MAX = 125, 20
+"""A seed in which the emptied one is back first."""
+
+
+def play() -> list[Outcome]:
+    """All seeds of this file."""
+    return [run_replica_seed(seed, EMPTIED) for seed in range(TELLING, TELLING + SEEDS_MAX)]
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+def test_replica_when_it_was_emptied_then_nothing_that_was_acknowledged_is_lost() -> None:
+    assert sum(one.counts.get(EMPTIED_MEMBER, 0) for one in play()) > 0
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+def test_simulator_when_emptied_replicas_may_be_elected_then_it_finds_what_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever of the SyncStateSet is back first reigns, whatever became of its log."""
+    monkeypatch.setattr(decide_elect, "held_back", lambda *_, **__: frozenset())
+    with pytest.raises(InvariantBroken, match="an acknowledged record is lost"):
+        play()
