@@ -105,6 +105,11 @@ class MasterServices:
         await self.timer_mark.load()
 
     @property
+    def timers_stored(self) -> int:
+        """Timers that the queue of timers has had, in this log."""
+        return max(0, self._broker.store.reader.max_offset(TIMER_TOPIC, TIMER_QUEUE))
+
+    @property
     def has_timers(self) -> bool:
         """Whether timers run here."""
         return self._running and self.rules.timers

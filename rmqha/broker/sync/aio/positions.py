@@ -59,6 +59,10 @@ class Dispatched(Protocol):
         """Records before it are confirmed, and have done here what they say."""
 
 
+ODD_MARKS_MAX = 20
+"""A minute of a Java master's answers: its wheel reads a new queue within a second."""
+
+
 class Ended(Protocol):
     """The own topics and groups."""
 
@@ -119,6 +123,7 @@ class PositionSync:
         self._since = SINCE_EVER
         self._java = ""  # who was asked last, and tells everything each time
         self._failed_ms = 0  # the last pause, after a look that brought no offsets
+        self._odd_marks = 0  # in a row, of timers that are not where their queue is
 
     async def run(self) -> None:
         """Look for ever."""
@@ -199,8 +204,21 @@ class PositionSync:
             services.delay_offsets.copy(found.delays)
         if found.timers is not None:
             services.timer_mark.mark = found.timers
+            self._look_at_timers(master, found.timers)
         if is_first:
             await self._save()
+
+    def _look_at_timers(self, master: str, mark: TimerMark) -> None:
+        """A master of 5.5 with ``timerRocksDBEnable`` tells how far its time is, and 0 for its queue."""
+        is_odd = mark.read_ms > 0 and mark.read_to == 0 and self._services.timers_stored > 0
+        self._odd_marks = self._odd_marks + 1 if is_odd else 0
+        if self._odd_marks == ODD_MARKS_MAX:
+            self._log.log(
+                "warning", "timers_kept_elsewhere", master=master,
+                stored=self._services.timers_stored,
+                advice="leave timerRocksDBEnable off in sets with replicas of rmqha: elected, this one"
+                " delivers the timers of the last timerMaxDelaySec once more",
+            )  # fmt: skip
 
     async def _merge(self, master: str, found: Positions) -> bool:
         """Take consumers' offsets; True when this master has told everything."""
