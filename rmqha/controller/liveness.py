@@ -26,6 +26,7 @@ from msgspec import Struct
 from rmqha.base.ids import BrokerId
 from rmqha.controller.live_room import HeardSets, LiveRoom
 from rmqha.controller.metadata.decide_register import NAME_LENGTH_MAX
+from rmqha.controller.metadata.decision import SOMETHING
 from rmqha.controller.metadata.registrations import Identity
 from rmqha.remoting.heartbeat import PRIORITY_LAST, Heartbeat
 
@@ -53,7 +54,8 @@ class LiveBroker(Struct, eq=False):
         epoch: of its epoch file, -1 when none.
         max_offset: end of its commit log in bytes, -1 when unknown.
         confirm_offset: in bytes, -1 when unknown.
-        lacks_to: what it had confirmed before it came back with less; -1 while it has all of that.
+        lacks_to: what it had confirmed before it came back with less; ``SOMETHING`` where it came with
+            nothing and nobody knows; -1 while it has all of that.
         unsaid: it is heard over a new connection and has not said yet what it has; what is known of that
             may be of a process before.
         priority: ``electionPriority``, smaller is preferred.
@@ -490,4 +492,6 @@ def _compare(broker: LiveBroker, max_offset: int) -> None:
     never cut otherwise but by an unclean election, after which a master takes it in.
     """
     confirmed = max(broker.lacks_to, min(broker.confirm_offset, broker.max_offset))
+    if max_offset == 0:
+        confirmed = max(confirmed, SOMETHING)
     broker.lacks_to = confirmed if max_offset < confirmed else -1

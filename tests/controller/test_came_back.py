@@ -197,3 +197,15 @@ def test_replica_when_it_has_not_said_what_it_has_then_nobody_takes_it_for_what_
     assert driver.master()[0] is None
     driver.beat(2, connection=12, **offsets(CONFIRMED))
     assert driver.master()[0] == 2
+
+
+def test_slave_when_its_last_heartbeat_was_before_the_first_message_then_it_is_elected_at_once() -> (
+    None
+):
+    """Heartbeats come once a second, and a message was acknowledged since: README's tour."""
+    driver = Driver()
+    driver.pair()
+    driver.beat(1, **offsets(CONFIRMED))
+    driver.close(1)
+    driver.pass_time(200)
+    assert driver.master()[0] == 2

@@ -123,8 +123,8 @@ def test_6306_an_unknown_state_ends_the_connection(state: int) -> None:
     """#6306: going on in a stream that makes no sense loops for ever."""
     junk = state.to_bytes(4, "big", signed=True) + bytes(40)
     parser = SlaveFrameParser()
-    good = encode_ack(7)
-    assert parser.feed(good + junk) == [Ack(7)]
+    good = encode_handshake_request(HandshakeRequest(7))
+    assert parser.feed(good + junk) == [HandshakeRequest(7)]
     with pytest.raises(HeaderMalformed):
         parser.feed(b"")
     with pytest.raises(HeaderMalformed):

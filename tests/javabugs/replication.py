@@ -297,7 +297,7 @@ MUTANTS = (
            "list(range(0, 1_100, 100))"),
     Mutant(61, unknown_states_are_passed_over, "ha/test_frames.py",
            "test_6306_an_unknown_state_ends_the_connection",
-           "parser.feed(good + junk) == [Ack(7)]", given={"state": 5}),
+           "parser.feed(good + junk) == [HandshakeRequest(7)]", given={"state": 5}),
     Mutant(62, the_last_registration_wins, "namesrv/test_register.py",
            "test_two_masters_when_both_register_then_the_larger_epoch_wins",
            '{"0": SLAVE if wins else MASTER} == node.addresses()',

@@ -12,6 +12,9 @@ from rmqha.controller.metadata.election_records import Candidate
 from rmqha.controller.metadata.election_stages import ElectionStages
 from rmqha.controller.metadata.events import Event
 
+SOMETHING = 1
+"""What a replica lacks that came with an empty log, for who does not know what it had: any byte."""
+
 
 class Decision(Struct, frozen=True):
     """The answer to one request, and what must be committed before it may be sent.
@@ -48,7 +51,10 @@ class LiveInfo(Protocol):
 
     @property
     def lacks_to(self) -> int:
-        """What it had confirmed before it came back with less; -1 while it has all of that."""
+        """What it had confirmed before it came back with less; -1 while it has all of that.
+
+        ``SOMETHING`` where it came with nothing.
+        """
 
     @property
     def unsaid(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from rmqha.base.ids import BrokerId
-from rmqha.controller.metadata.decision import LiveInfo
+from rmqha.controller.metadata.decision import SOMETHING, LiveInfo
 
 UNKNOWN_PRIORITY = 2**31 - 1
 """Java's default ``brokerElectionPriority``, the least preferred one."""
@@ -54,8 +54,8 @@ def held_back(ids: Iterable[BrokerId], alive: Alive, info: InfoOf) -> frozenset[
 
     One that came back with less than it had confirmed waits until all members of the set are there: an
     operator may have emptied it, or its machine lost power. Then nobody has more than the best of them.
-    So does an empty one, unless those that are missing were empty as well: who began to listen only now
-    does not know what it had.
+    So does one that came with nothing and was not taken in since, unless those that are missing were
+    empty as well: who began to listen only now does not know what it had.
     """
     members = tuple(ids)
     missing = [info(one) for one in members if not alive(one)]
@@ -64,7 +64,7 @@ def held_back(ids: Iterable[BrokerId], alive: Alive, info: InfoOf) -> frozenset[
         one
         for one in members
         if (said := info(one)) is not None
-        and (said.lacks_to >= 0 or (others_have and (said.max_offset == 0 or said.unsaid)))
+        and (said.lacks_to > SOMETHING or (others_have and (said.lacks_to > 0 or said.unsaid)))
     )
     return frozenset() if not missing and len(less) == len(members) else less
 
