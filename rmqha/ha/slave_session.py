@@ -229,11 +229,12 @@ class SlaveSession:
 
         Epochs only grow, so one that is believed is believed for ever: a number that a broken peer makes
         up would have every later role refused, here and at whoever copies it. A master that was elected
-        again is followed on as soon as the controllers have told its slaves.
+        again is followed on as soon as the controllers have told its slaves; to ask it before is no use.
         """
         if epoch <= self.epoch:
             return False
-        self._fail(now_ms, f"epoch {epoch} of a master that was named in epoch {self.epoch}")
+        why = f"epoch {epoch} of a master that was named in epoch {self.epoch}"
+        self._fail(now_ms, why, delay_ms=self._ha.settings.ha_housekeeping_interval_ms)
         return True
 
     def _consistent_point(self, reply: HandshakeReply) -> int:
