@@ -88,7 +88,7 @@ from rmqha.controller.metadata.status import Status, status
 from rmqha.controller.metadata.telling import Telling
 from rmqha.controller.metadata.vacancy import may_fill_vacancy
 from rmqha.controller.probe_requests import silence_answer
-from rmqha.controller.probing import Probing
+from rmqha.controller.probing import NO_PROMISE, Probing
 from rmqha.controller.scan import Scan
 from rmqha.controller.twins import Twins, is_at
 from rmqha.remoting.codes import RequestCode
@@ -226,9 +226,11 @@ class ControllerMachine:
     def heartbeat_answer(self, now_ms: int, beat: Heartbeat) -> Decision:
         """What somebody hears who sends 904 as a request: for how long this node will wait."""
         identity = beat.cluster_name, beat.broker_name, BrokerId(beat.broker_id)
-        if beat.broker_id < 1 or not is_at(self.state, identity, beat.broker_addr):
-            # Who has not registered where it is has no promise: somebody else may have its id.
+        if beat.broker_id < 1:
             return heartbeat_answer(beat)
+        if not is_at(self.state, identity, beat.broker_addr):
+            # Who has not registered where it is has no promise: somebody else may have its id.
+            return NO_PROMISE
         return self.probing.answer(now_ms, beat)
 
     def read(

@@ -54,7 +54,7 @@ WITHHELD_MAX = 10_000
 TURN_MAX = 200
 """Sets that are looked at in one turn of the loop."""
 
-_NO_PROMISE = Decision(ResponseCode.SUCCESS, HEARTBEAT_OK.remark, ext_fields={"promiseMillis": "0"})
+NO_PROMISE = Decision(ResponseCode.SUCCESS, HEARTBEAT_OK.remark, ext_fields={"promiseMillis": "0"})
 
 
 class Phase(Enum):
@@ -148,7 +148,7 @@ class Probing:
         if self.withheld:
             identity = (beat.cluster_name, beat.broker_name, BrokerId(beat.broker_id))
             if now_ms < self.withheld.get(identity, 0):
-                return _NO_PROMISE
+                return NO_PROMISE
             self.withheld.pop(identity, None)
         return self.promise if beat.write_lease or not self._only_leased else HEARTBEAT_OK
 

@@ -9,6 +9,7 @@ import pytest
 from rmqha.broker.deferred.transactions import EXPIRED_TOPIC, GROUP, NEWER_PAIR, PAIR, QUEUE
 from rmqha.remoting.command import RemotingCommand
 from rmqha.store import properties as props
+from rmqha.store.aio.record_walk import RecordWalk
 from rmqha.store.record import Message, Record
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 from tests.broker.subscriber import Subscriber
@@ -158,7 +159,10 @@ def test_op_message_when_it_is_of_5_5_then_what_it_names_has_ended(alone: Replic
     """One that names nothing, or a place that is no half message's, ends nothing and is in nobody's way."""
     ended, open_one = newer_half(alone, 1), newer_half(alone, 2)
     (first, _) = stored(alone, NEWER_PAIR.half, 1)
-    for place in ("", "1", "9" * 18, ended["commitLogOffset"]):
+    (_, ordinary) = stored(alone, PAIR.half, 1)
+    assert str(ordinary.queue_offset) == open_one["tranStateTableOffset"], "else it shows nothing"
+    elsewhere = str(ordinary.physical_offset)
+    for place in ("", "1", "9" * 18, elsewhere, ended["commitLogOffset"]):
         pairs = {"TAGS": "d", "TRANS_OFFSET": place, "REAL_TOPIC": TOPIC}
         append(
             alone,
@@ -189,3 +193,19 @@ def test_offsets_when_there_are_no_such_transactions_then_none_is_kept(
         alone.run_for(200)
         assert end(alone, fields, COMMIT) == 0
     alone.until(lambda: kept() == [2, 2], "both ends", 2 * ROUND_MS)
+
+
+@pytest.mark.costly
+def test_half_message_when_it_has_expired_then_it_is_forgotten_without_an_end(
+    alone: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can read what an end would name, and 5.5 drops its own record of it."""
+    newer_half(alone, 1)
+    service = master_of(alone).services.transactions
+    alone.until(lambda: service.waiting == 1, "an open one", 1_000)
+    monkeypatch.setattr(RecordWalk, "look", lambda self, offset: None)
+    alone.until(lambda: service.waiting == 0, "nobody knows of it", 5 * ROUND_MS)
+    assert ends_of(alone) == []
+    alone.run_for(3 * ROUND_MS)
+    said = [line for line in alone.trace.lines if "half_message_expired" in line]
+    assert len(said) == 1

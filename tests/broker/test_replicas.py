@@ -559,6 +559,10 @@ def test_master_when_its_log_is_gone_then_it_lets_another_one_reign(by: int, cod
     driver.tick_until_asked(1002)
     asked = driver.asked(1002)
     assert (asked.fields["designateElect"], asked.fields["brokerId"]) == ("true", "2")
+    assert asked.fields["completeOnly"] == "true", "it does not know what the other one has"
+    driver.take(ev.Beat)
+    driver.tick(20_000)
+    assert driver.take(ev.Beat) == [], "the controllers shall miss it"
 
 
 def test_master_when_its_log_is_empty_and_nobody_else_is_in_the_set_then_it_reigns() -> None:

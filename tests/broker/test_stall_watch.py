@@ -130,6 +130,7 @@ def test_stall_when_the_broker_is_master_then_a_member_of_its_set_is_designated(
     one.say_master(OWN, OWN, HEIR, THIRD)
     fields = one.asks(ELECT)[-1].fields
     assert (fields["brokerId"], fields["designateElect"]) == (str(HEIR), "true")
+    assert fields["completeOnly"] == "true"
     one.give(Answered(one.asks(ELECT)[-1].token, ResponseCode.CONTROLLER_ELECT_MASTER_FAILED))
     one.look(300)
     one.say_master(OWN, OWN, HEIR, THIRD)

@@ -359,3 +359,40 @@ def test_counts_of_topics_when_timers_are_left_out_and_read_again_then_each_coun
         read_to = table._counted_to
         waits = [topic for at, topic in enumerate(topics[:read_to]) if at not in come and topic]
         assert table.waiting == Counter(waits)
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_timers_when_a_table_ends_in_the_middle_of_reading_then_none_is_lost_or_comes_twice(
+    seed: int,
+) -> None:
+    """Late ones of the mark before may not have been read when others of the same time have come."""
+    dice = random.Random(seed)
+    times, most = dice.choice((2, 10, 100)), dice.randint(2, 6)
+    dues_ms = [dice.randint(1, times) for _ in range(dice.randint(1, 30))]
+    table, come, now_ms = TimerTable(most, TimerMark(), 0), set[int](), 0
+
+    def turn(reads: int, takes: int) -> None:
+        for _ in range(reads):
+            if (at := table.position) < len(dues_ms):
+                table.add(Due(dues_ms[at], at, 0))
+        found = [one.queue_offset for one in table.take(now_ms, takes)]
+        assert come.isdisjoint(found), "it came already"
+        come.update(found)
+        table.settled()
+
+    for _ in range(40):
+        now_ms += dice.randint(0, times // 2)
+        turn(dice.randint(0, 8), dice.randint(1, 4))
+        if dice.random() < 0.2:
+            mark = table.mark(now_ms)
+            point = (mark.read_ms + 1, mark.same_ms_to)
+            come = {
+                at for at in come
+                if at < mark.first
+                or (at < mark.read_to and (dues_ms[at], at) < point and at not in mark.late)
+            }  # fmt: skip
+            table = TimerTable(most, mark, mark.first)
+    now_ms += times
+    for _ in range(20 * len(dues_ms) + 20):
+        turn(50, 50)
+    assert come == set(range(len(dues_ms)))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqha.broker.aio.replica import BrokerReplica
+from rmqha.broker.membership.aio import manager
 from rmqha.remoting import fastjson
 from tests.broker.replicas import NAME_SERVER, ReplicaCluster, master_of
 
@@ -141,3 +142,24 @@ def test_master_when_the_lease_is_off_then_it_writes_on_as_java_does() -> None:
         isolate(cluster, old)
         cluster.run_for(2 * LEASE_MS)
         assert cluster.send(1, to=old).code == 0  # type: ignore[union-attr]  # it answers
+
+
+def test_master_when_its_id_is_at_another_address_then_its_lease_is_not_confirmed(
+    cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it was cut off a broker with a copy of its identity has registered."""
+    master, heard = master_of(cluster), list[str]()
+
+    def elsewhere(fields: object, address: str) -> str:
+        heard.append(address)
+        return "10.9.9.9:1"
+
+    monkeypatch.setattr(manager, "namesake", elsewhere)
+    isolate(cluster, master)
+    cluster.until(lambda: not held(master), "end of the lease", limit_ms=LEASE_MS + 100)
+    cluster.net.heal()
+    cluster.until(lambda: heard, "the leader's word", 3_000)
+    cluster.run_for(1_000)
+    assert not held(master)
+    assert said(cluster, "identity_of_another_broker") > 0
+    assert set(heard) == {master.config.address}

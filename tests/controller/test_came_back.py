@@ -209,3 +209,30 @@ def test_slave_when_its_last_heartbeat_was_before_the_first_message_then_it_is_e
     driver.close(1)
     driver.pass_time(200)
     assert driver.master()[0] == 2
+
+
+def test_slave_when_another_one_is_taken_in_then_it_lacks_what_it_lacked(driver: Driver) -> None:
+    """Who was in the set before is vouched for by nobody."""
+    driver.register(3)
+    driver.beat(3, **offsets(0))
+    driver.close(2)
+    driver.beat(2, connection=12, **offsets(CONFIRMED - 100))
+    assert driver.alter(1, 1, [1, 2, 3], 2).code == 0
+    driver.close(3)
+    driver.close(1)
+    driver.pass_time(200)
+    assert driver.master()[0] is None
+
+
+def test_slave_when_its_heartbeats_connection_ends_then_it_has_said_nothing_over_the_next(
+    driver: Driver,
+) -> None:
+    """Another process may have begun while the former one's connection was still open."""
+    fields = {"clusterName": CLUSTER, "brokerName": NAME, "brokerId": 2, "brokerAddress": "h:2"}
+    assert driver.ask(1003, 12, **fields).code == 0
+    driver.close(2)
+    driver.close(1)
+    driver.pass_time(1_000)
+    assert driver.master()[0] is None
+    driver.beat(2, connection=12, **offsets(CONFIRMED))
+    assert driver.master()[0] == 2
