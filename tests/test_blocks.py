@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -222,7 +223,9 @@ def _run(blocks: list[Block], folder: Path) -> tuple[int, str]:
         except subprocess.TimeoutExpired:
             code = -1
         finally:
-            os.killpg(child.pid, signal.SIGKILL) if child.poll() is None else None
+            # One that failed midway has left its servers running.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
             child.wait()
         said.seek(0)
         return code, said.read().decode(errors="replace")
