@@ -26,9 +26,9 @@ from rmqha.broker.deferred.delays import (
     place,
     real_place,
 )
+from rmqha.broker.deferred.open_transactions import OP_BLOCKS_MAX, Open, OpenTransactions
 from rmqha.broker.deferred.timer_table import TimerTable
 from rmqha.broker.deferred.timers import Due, TimerMark
-from rmqha.broker.deferred.transactions import OP_BLOCKS_MAX, Open, OpenTransactions
 from rmqha.broker.send.request import parse_any_send, parse_send
 from rmqha.broker.send.retry import goes_to_dead_letters, reconsume_max
 from rmqha.broker.topics.changes import (
@@ -501,7 +501,7 @@ def test_joined_blocks_of_ops_forget_no_end(seed: int) -> None:
     """Who goes on from what was kept must meet every op message of a half message it reads."""
     dice = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rmqha.broker.deferred.transactions.OP_BLOCKS_MAX", dice.randint(1, 5))
+        patch.setattr("rmqha.broker.deferred.open_transactions.OP_BLOCKS_MAX", dice.randint(1, 5))
         table, log, open_now = OpenTransactions(0, 0, open_max=1_000), [], list(range(60))
         for at in open_now:
             table.half(Open(at, at, 0, at))

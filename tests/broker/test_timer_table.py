@@ -320,6 +320,16 @@ def test_recall_when_the_timer_has_another_time_then_it_is_not_its() -> None:
     assert not table.is_recalled("T+V", WALL_MS)
 
 
+def told_by(mark: TimerMark, come: set[int], dues_ms: list[int]) -> set[int]:
+    """Of what has come, what a mark says of it: all else comes once more."""
+    point = (mark.read_ms + 1, mark.same_ms_to)
+    return {
+        at for at in come
+        if at < mark.first
+        or (at < mark.read_to and (dues_ms[at], at) < point and at not in mark.late)
+    }  # fmt: skip
+
+
 @given(seed=st.integers(0, 1 << 32))
 def test_counts_of_topics_when_timers_are_left_out_and_read_again_then_each_counts_once(
     seed: int,
@@ -344,14 +354,8 @@ def test_counts_of_topics_when_timers_are_left_out_and_read_again_then_each_coun
         come.update(found)
         table.settled()
         if dice.random() < 0.1:
-            # What a mark does not say comes once more.
             mark = table.mark(now_ms)
-            point = (mark.read_ms + 1, mark.same_ms_to)
-            come = {
-                at for at in come
-                if at < mark.first
-                or (at < mark.read_to and (dues_ms[at], at) < point and at not in mark.late)
-            }  # fmt: skip
+            come = told_by(mark, come, dues_ms)
             table = TimerTable(most, mark, mark.first)
             while table.position < len(dues_ms):
                 at = table.position
@@ -385,12 +389,7 @@ def test_timers_when_a_table_ends_in_the_middle_of_reading_then_none_is_lost_or_
         turn(dice.randint(0, 8), dice.randint(1, 4))
         if dice.random() < 0.2:
             mark = table.mark(now_ms)
-            point = (mark.read_ms + 1, mark.same_ms_to)
-            come = {
-                at for at in come
-                if at < mark.first
-                or (at < mark.read_to and (dues_ms[at], at) < point and at not in mark.late)
-            }  # fmt: skip
+            come = told_by(mark, come, dues_ms)
             table = TimerTable(most, mark, mark.first)
     now_ms += times
     for _ in range(20 * len(dues_ms) + 20):

@@ -239,7 +239,7 @@ EMPTIED = (
 def test_check_when_a_member_was_emptied_while_all_were_down_then_the_others_are_named(
     cluster: RmqCluster, tmp_path: Path
 ) -> None:
-    """What is told is tried: started alone it was elected, and all messages were lost."""
+    """What is told is tried. Java's controllers elect it where it is started alone, with nothing."""
     slave = slave_of(cluster)
     others = [one for one in cluster.brokers if one is not slave]
     conf = conf_of(cluster, slave, tmp_path)

@@ -1,4 +1,4 @@
-"""Diagnoses before a broker is started whose store was emptied: started alone it is elected."""
+"""Diagnoses before a broker is started whose store was emptied: started alone it may be elected."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_store_when_it_is_empty_and_in_sync_then_it_is_not_to_be_started_alone()
     found = find(emptied(all_down()), "store-wiped")
     assert found.what.startswith(f"the broker is 2 of {NAME}")
     assert "The set is in epoch 3, and this store knows no epoch" in found.why
-    assert "started alone it is elected" in found.why
+    assert "started alone it may be elected" in found.why
     assert f"Do not start it now. Start 1 ({MASTER}), 3 ({OTHER}) before it" in found.next_step
     assert f"-b {NAME}`" in found.next_step
     alone = find(emptied(all_down((2,))), "store-wiped")

@@ -10,7 +10,9 @@ import pytest
 from rmqha.base.errors import StoreDamaged
 from rmqha.store import checkpoint as cp
 from rmqha.store.aio.message_store import MessageStore
-from tests.store.harness import bodies, message, real_store
+from rmqha.store.damaged_head import head_damage
+from rmqha.store.record import BLANK_SIZE, encode_into, encoded_size, pack_host, write_blank
+from tests.store.harness import HOST, bodies, message, real_store
 
 NEVER_MS = 10**8
 RECORDS, DAMAGED = 20, 10
@@ -164,3 +166,29 @@ async def test_start_when_the_damage_is_gone_then_the_store_opens(
     assert len(bodies(again)) == (RECORDS if way == "mended" else DAMAGED)
     await again.close()
     await slave.close()
+
+
+@pytest.mark.parametrize("host", [HOST, pack_host("::1", 10_911)], ids=["IPv4", "IPv6"])
+@pytest.mark.parametrize("body", [b"", b"x" * 5_000])
+def test_head_when_only_a_part_of_its_record_is_there_then_it_is_no_damage(
+    host: bytes, body: bytes
+) -> None:
+    """A slave gets records in parts, and what lies behind them in a file may be anything."""
+    one = message(body=body)._replace(store_host=host, born_host=host)
+    size = encoded_size(one, property_crc=False)
+    data = bytearray(b"\xff" * (1 << 16))
+    encode_into(
+        data,
+        0,
+        one,
+        size=size,
+        queue_offset=7,
+        physical_offset=0,
+        store_timestamp=1_700_000_000_000,
+    )
+    for written in (*range(200), size):
+        part = data[:written] + bytearray(b"\xff" * (len(data) - written))
+        assert head_damage(memoryview(part), 0, written, len(part)) == ""
+    assert head_damage(memoryview(data), 0, size, size + BLANK_SIZE - 1) != "", "no blank fits"
+    write_blank(data, 0, len(data))
+    assert head_damage(memoryview(data), 0, len(data), len(data)) == ""

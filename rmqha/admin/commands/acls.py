@@ -15,10 +15,9 @@ from rmqha.admin.commands.users import (
     copy_options,
     found_at,
     need_found,
-    place_options,
-    places,
 )
 from rmqha.admin.java_text import null
+from rmqha.admin.places import place_options, places
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, names_option, text_option
 from rmqha.base.errors import RemoteProtocolError

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import click
-
 from rmqha.admin.bodies import decode_table
+from rmqha.admin.places import place_options, places
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
-    broker_address_option,
-    cluster_option,
-    name_servers_option,
-    need_address_or_cluster,
-    need_name_servers,
 )
-from rmqha.client.brokers import all_addresses
 from rmqha.client.exchange import Exchange, ask_each
 from rmqha.remoting.codes import RequestCode
 
@@ -28,10 +21,7 @@ def run(
         click.UsageError: neither broker nor cluster, or both.
         NotFound: no such cluster.
     """
-    need_address_or_cluster(broker_address, cluster_name, exclusive=True)
-    addresses: tuple[str, ...] = (broker_address or "",)
-    if cluster_name:
-        addresses = yield from all_addresses(need_name_servers(name_servers), cluster_name)
+    addresses = yield from places(name_servers, broker_address, cluster_name, masters=False)
     answers, failures = yield from ask_each(addresses, RequestCode.GET_BROKER_RUNTIME_INFO)
     found = {
         address: dict(sorted(decode_table(answer.body).items())) for address, answer in answers
@@ -48,8 +38,4 @@ def run(
     return Report(plain, found, tables, tuple(failures))
 
 
-def _options() -> list[click.Option]:
-    return [name_servers_option(), broker_address_option(), cluster_option()]
-
-
-SPEC = CommandSpec("brokerStatus", "Show all figures of brokers.", _options, run)
+SPEC = CommandSpec("brokerStatus", "Show all figures of brokers.", place_options, run)

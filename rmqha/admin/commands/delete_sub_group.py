@@ -5,19 +5,15 @@ from __future__ import annotations
 import click
 
 from rmqha.admin.commands import delete_topic
+from rmqha.admin.places import place_options, places
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
-    broker_address_option,
-    cluster_option,
-    name_servers_option,
-    need_address_or_cluster,
     need_name_servers,
     switch_option,
     text_option,
 )
 from rmqha.base.errors import RmqhaError
-from rmqha.client.brokers import master_addresses
 from rmqha.client.exchange import Exchange, ask_each
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.topic_names import DLQ_PREFIX, RETRY_PREFIX
@@ -39,13 +35,8 @@ def run(
         click.UsageError: neither broker nor cluster, or both.
         NotFound: no such cluster.
     """
-    need_address_or_cluster(broker_address, cluster_name, exclusive=True)
-    servers: tuple[str, ...] = ()
-    addresses: tuple[str, ...] = (broker_address or "",)
-    where = ""
-    if cluster_name:
-        servers, where = need_name_servers(name_servers), f" in cluster [{cluster_name}]"
-        addresses = yield from master_addresses(servers, cluster_name)
+    addresses = yield from places(name_servers, broker_address, cluster_name, masters=True)
+    where = f" in cluster [{cluster_name}]" if cluster_name else ""
     done, failures = yield from ask_each(
         addresses, RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=group, cleanOffset=remove_offset
     )
@@ -56,6 +47,7 @@ def run(
     )
     topics: list[str] = []
     if cluster_name and not failures:
+        servers = need_name_servers(name_servers)
         topics, more = yield from _delete_topics(servers, group, cluster_name)
         failures += more
     data = {"group": group, "brokers": brokers, "topics": topics}
@@ -81,9 +73,7 @@ def _delete_topics(
 
 def _options() -> list[click.Option]:
     return [
-        name_servers_option(),
-        broker_address_option(),
-        cluster_option(),
+        *place_options(),
         text_option("-g", "--groupName", "group", required=True, help="Consumer group."),
         switch_option("-r", "--removeOffset", "remove_offset", default=False,
                       help="Forget its offsets, too (default false)."),

@@ -6,18 +6,16 @@ import re
 
 import click
 
+from rmqha.admin.places import places
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
     broker_address_option,
     cluster_option,
     name_servers_option,
-    need_address_or_cluster,
-    need_name_servers,
     switch_option,
     text_option,
 )
-from rmqha.client.brokers import all_addresses, master_addresses
 from rmqha.client.exchange import Exchange, ask_each
 from rmqha.remoting.codes import RequestCode
 from rmqha.runtime.properties import format_properties
@@ -42,14 +40,12 @@ def run(
         click.UsageError: neither broker nor cluster, or both; the key cannot be a setting's name.
         NotFound: no such cluster.
     """
-    need_address_or_cluster(broker_address, cluster_name, exclusive=True)
     if not _KEY.fullmatch(key):
         # "a=b" would change another setting than the one that was typed.
         raise click.UsageError(f"-k {key!r} is not a setting's name")
-    addresses: tuple[str, ...] = (broker_address or "",)
-    if cluster_name:
-        choose = all_addresses if update_all else master_addresses
-        addresses = yield from choose(need_name_servers(name_servers), cluster_name)
+    addresses = yield from places(
+        name_servers, broker_address, cluster_name, masters=not update_all
+    )
     body = format_properties({key: value.strip()}).encode()
     done, failures = yield from ask_each(addresses, RequestCode.UPDATE_BROKER_CONFIG, body)
     updated = [address for address, answer in done if not answer.remark]

@@ -8,20 +8,15 @@ import click
 
 from rmqha.admin.commands.update_topic import parse_attributes
 from rmqha.admin.java_text import map_text, null, yes_no
+from rmqha.admin.places import place_options, places
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
-    broker_address_option,
-    cluster_option,
-    name_servers_option,
-    need_address_or_cluster,
-    need_name_servers,
     number_option,
     switch_option,
     text_option,
 )
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.client.brokers import master_addresses
 from rmqha.client.exchange import Exchange, ask_each
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode
@@ -50,7 +45,6 @@ def run(
         click.UsageError: neither broker nor cluster, or both; attributes or a policy that are none.
         NotFound: no such cluster.
     """
-    need_address_or_cluster(broker_address, cluster_name, exclusive=True)
     config: dict[str, Any] = {
         "attributes": parse_attributes(attributes),
         "consumeTimeoutMinute": _CONSUME_MINUTES,
@@ -59,9 +53,7 @@ def run(
         "groupSysFlag": 0,
         **settings,
     }
-    addresses: tuple[str, ...] = (broker_address or "",)
-    if cluster_name:
-        addresses = yield from master_addresses(need_name_servers(name_servers), cluster_name)
+    addresses = yield from places(name_servers, broker_address, cluster_name, masters=True)
     body = fastjson.dumps(dict(sorted(config.items())))
     done, failures = yield from ask_each(
         addresses, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body
@@ -146,9 +138,7 @@ def _policy_text(policy: dict[str, Any]) -> str:
 
 def _options() -> list[click.Option]:
     return [
-        name_servers_option(),
-        broker_address_option(),
-        cluster_option(),
+        *place_options(),
         text_option("-g", "--groupName", "group", required=True, help="Consumer group."),
         switch_option("-s", "--consumeEnable", "consumeEnable", default=True,
                       help="Whether it may consume (default true)."),

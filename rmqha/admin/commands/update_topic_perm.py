@@ -6,20 +6,15 @@ import click
 from msgspec.structs import replace
 
 from rmqha.admin.commands.update_topic import PERM_MAX, TopicConfig
+from rmqha.admin.places import place_options, places
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
-    broker_address_option,
-    cluster_option,
-    name_servers_option,
-    need_address_or_cluster,
-    need_name_servers,
     number_option,
     topic_option,
 )
 from rmqha.admin.topic_calls import mapped_config
 from rmqha.base.errors import RmqhaError
-from rmqha.client.brokers import master_addresses
 from rmqha.client.exchange import Exchange, NotFound, Refused, Unreachable, ask
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
@@ -46,10 +41,7 @@ def run(
         click.UsageError: neither broker nor cluster, or both.
         NotFound: no such cluster; nobody has the topic.
     """
-    need_address_or_cluster(broker_address, cluster_name, exclusive=True)
-    addresses: tuple[str, ...] = (broker_address or "",)
-    if cluster_name:
-        addresses = yield from master_addresses(need_name_servers(name_servers), cluster_name)
+    addresses = yield from places(name_servers, broker_address, cluster_name, masters=True)
     changed: list[tuple[str, int, TopicConfig]] = []
     failures: list[RmqhaError] = []
     for address in addresses:
@@ -108,9 +100,7 @@ def _change(address: str, topic: str, perm: int) -> Exchange[tuple[int, TopicCon
 
 def _options() -> list[click.Option]:
     return [
-        name_servers_option(),
-        broker_address_option(),
-        cluster_option(),
+        *place_options(),
         topic_option(),
         number_option("-p", "--perm", "perm", high=PERM_MAX, required=True,
                       help="2 write, 4 read, 6 both."),

@@ -8,19 +8,14 @@ from typing import Any
 import click
 
 from rmqha.admin.java_text import null
+from rmqha.admin.places import place_options, places
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
-    broker_address_option,
-    cluster_option,
-    name_servers_option,
     names_option,
-    need_address_or_cluster,
-    need_name_servers,
     text_option,
 )
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.client.brokers import all_addresses, master_addresses
 from rmqha.client.exchange import Exchange, NotFound, ask, ask_each
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode
@@ -32,30 +27,6 @@ Members = dict[str, Any]
 
 _USER = ("username", "password", "userType", "userStatus")
 _HEAD = "#UserName", "#Password", "#UserType", "#UserStatus"
-
-
-def place_options() -> list[click.Option]:
-    """``-n``, and one broker or one cluster."""
-    return [name_servers_option(), broker_address_option(), cluster_option()]
-
-
-def places(
-    name_servers: Servers, broker_address: str | None, cluster_name: str | None, *, masters: bool
-) -> Exchange[tuple[str, ...]]:
-    """The brokers that a command goes to.
-
-    Args:
-        masters: of a cluster, the masters only.
-
-    Raises:
-        click.UsageError: neither broker nor cluster, or both.
-        NotFound: no such cluster.
-    """
-    need_address_or_cluster(broker_address, cluster_name, exclusive=True)
-    if broker_address or not cluster_name:
-        return (broker_address or "",)
-    find = master_addresses if masters else all_addresses
-    return (yield from find(need_name_servers(name_servers), cluster_name))
 
 
 def change(

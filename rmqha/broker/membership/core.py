@@ -70,7 +70,6 @@ class ReplicasCore:
         )
         self._hints = Hints(settings, self._agenda)
         self._alter_token = 0
-        self._is_empty = False
         self._promise_ms = 0
         self._effects: list[Effect] = []
 
@@ -153,8 +152,7 @@ class ReplicasCore:
                 self.registration.identity_written(identity)
                 self._identify(now_ms)
             case ev.ReplicationStarted(lost_epoch, is_empty):
-                self._handing_over.lost_epoch = lost_epoch
-                self._is_empty = is_empty
+                self._handing_over.lost_epoch, self._handing_over.is_empty = lost_epoch, is_empty
                 self._due[Job.REGISTER] = now_ms
                 if not lost_epoch:  # the controllers shall miss one that lost power
                     self._due[Job.HEARTBEAT] = now_ms
@@ -371,7 +369,6 @@ class ReplicasCore:
         settings = self.settings
         pause_ms = min(settings.sync_broker_metadata_period_ms, settings.first_poll_ms_max)
         self._due[Job.POLL] = now_ms + pause_ms
-        self._look_at_own_log(answer.fields, body)
         known = self._adopt(now_ms, answer.fields, body) or self.place.master_id is not None
         if not known and not settings.async_learner:
             self._due[Job.ELECT] = now_ms
@@ -379,11 +376,11 @@ class ReplicasCore:
     def _elect_answered(self, now_ms: int, job: Job, answer: ev.Answered) -> None:
         if answer.code in (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST):
             found = SyncStateSet.decode(answer.body)
-            if answer.code != ResponseCode.SUCCESS:
-                self._look_at_own_log(answer.fields, found)
             # An election's body has the set without its epoch; that stands in the header.
             epoch = SyncStateSetEpoch(int_field(answer.fields, "syncStateSetEpoch", found.epoch))
-            if self._adopt(now_ms, answer.fields, SyncStateSet(found.broker_ids, epoch)):
+            members = SyncStateSet(found.broker_ids, epoch)
+            elected = answer.code == ResponseCode.SUCCESS
+            if self._adopt(now_ms, answer.fields, members, elected=elected):
                 if job not in self._due:
                     self._attempts[job] = 0
                 if job is Job.SWITCH and self.place.is_master:
@@ -408,7 +405,6 @@ class ReplicasCore:
         elif answer.code == ResponseCode.SUCCESS:
             epoch = MasterEpoch(int_field(answer.fields, "masterEpoch", 0))
             found = SyncStateSet.decode(answer.body)
-            self._look_at_own_log(answer.fields, found)
             known = self._adopt(now_ms, answer.fields, found)
             self._tell_set(epoch, found)
             if not known and epoch > self.place.master_epoch and not self.settings.async_learner:
@@ -439,32 +435,16 @@ class ReplicasCore:
 
     def _told(self, now_ms: int, fields: Mapping[str, str] | None, body: bytes) -> None:
         try:
-            found = SyncStateSet.decode(body)
-            self._look_at_own_log(fields, found)
-            self._adopt(now_ms, fields, found)
+            self._adopt(now_ms, fields, SyncStateSet.decode(body))
         except RemoteProtocolError as error:
             self._note("controller_answer_malformed", "warning", job="check", reason=str(error))
 
-    def _look_at_own_log(self, fields: Mapping[str, str] | None, found: SyncStateSet) -> None:
-        """A master whose log is gone lets another one reign, as one that lost power does.
-
-        Somebody has emptied it while it was down: the controllers still name it. One that is elected
-        now, upon its own request, is the best that is left.
-        """
-        master_id, epoch, _ = master_of(fields)
-        others = frozenset(found.broker_ids) - {master_id}
-        if (
-            self._is_empty
-            and others
-            and master_id == self.broker_id
-            and not self.place.master_epoch
-        ):
-            self._handing_over.lost_epoch = epoch
-            self._due.pop(Job.HEARTBEAT, None)
-
-    def _adopt(self, now_ms: int, fields: Mapping[str, str] | None, found: SyncStateSet) -> bool:
+    def _adopt(
+        self, now_ms: int, fields: Mapping[str, str] | None, found: SyncStateSet, *,
+        elected: bool = False,
+    ) -> bool:  # fmt: skip
         """Whether a controller names a master at all, of this epoch or a later one."""
-        known, effects = self.place.adopt(now_ms, fields, found)
+        known, effects = self.place.adopt(now_ms, fields, found, elected=elected)
         self._effects += effects
         if any(isinstance(one, ev.BecomeMaster) for one in effects):
             # Answered while the role is taken up, it begins the write lease.

@@ -1,8 +1,10 @@
-"""A master that lost power: it does not resume its epoch, but lets a replica reign that has all.
+"""A master that lost power, or its log: it does not resume its epoch, but lets a replica reign that has all.
 
 In its old epoch it would write a second history beside what others hold (ADR 0013). It names the
 members of its SyncStateSet one after another to the controllers. Where none can reign it leaves,
 so that the controllers miss it and elect anew, perhaps itself in a newer epoch.
+
+One whose log is empty was emptied while it was down, if others are in the set (ADR 0018).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ class HandingOver:
 
     Attributes:
         lost_epoch: the epoch that it must not reign in again, 0 for none.
+        is_empty: its log held nothing at the start.
     """
 
     def __init__(self, settings: ReplicasSettings, agenda: Agenda, search: LeaderSearch) -> None:
@@ -27,8 +30,22 @@ class HandingOver:
         self._search = search
         self._agenda = agenda
         self.lost_epoch = 0
+        self.is_empty = False
         self._heirs: tuple[int, ...] = ()
         self._is_leaving = False
+
+    def gives_up(self, epoch: MasterEpoch, others: frozenset[int], *, is_first: bool) -> bool:
+        """Whether it does not reign in an epoch in which the controllers name it.
+
+        Args:
+            others: of the set.
+            is_first: it has had no role since its start, and was not elected upon its own request; one
+                that was is the best that is left.
+        """
+        if self.is_empty and others and is_first:
+            self.lost_epoch = epoch
+            self._agenda.due.pop(Job.HEARTBEAT, None)  # the controllers shall miss it
+        return epoch == self.lost_epoch
 
     def is_pending(self, master_epoch: MasterEpoch) -> bool:
         """Whether somebody is to be named, and no newer epoch has begun meanwhile."""

@@ -75,9 +75,17 @@ class Place:
     # -- who is master -----------------------------------------------------------------------------
 
     def adopt(
-        self, now_ms: int, fields: Mapping[str, str] | None, found: SyncStateSet
+        self,
+        now_ms: int,
+        fields: Mapping[str, str] | None,
+        found: SyncStateSet,
+        *,
+        elected: bool = False,
     ) -> tuple[bool, list[Effect]]:
         """Take over what the controller says of the master, if it is newer.
+
+        Args:
+            elected: it was elected now, upon this replica's request.
 
         Returns:
             Whether it names a master at all, of this epoch or a later one; and what is to be done.
@@ -89,10 +97,11 @@ class Place:
         if master_id < 1 or epoch < 1 or epoch < self.master_epoch:
             # RIP-44, Elect Master: epochs only grow, so this was said before what is known.
             return False, []
-        own_id = self._registration.broker_id
-        if master_id == own_id and epoch == self._handing_over.lost_epoch:
+        if master_id == self._registration.broker_id:
             others = frozenset(found.broker_ids) - {master_id}
-            return True, self._handing_over.begin(now_ms, others)
+            is_first = not self.master_epoch and not elected
+            if self._handing_over.gives_up(epoch, others, is_first=is_first):
+                return True, self._handing_over.begin(now_ms, others)
         if epoch == self.master_epoch:
             # One epoch has one master: at most its address or its set is new.
             return True, self._adopt_same(now_ms, master_id, address, found)

@@ -90,8 +90,8 @@ def _evidence(
         for one in fuller
     ] or [f"The set is in epoch {info.master_epoch}, and this store knows no epoch"]
     stands = (
-        "It is in the SyncStateSet: started alone it is elected, and what the others acknowledged is"
-        " cut off from their logs."
+        "It is in the SyncStateSet: started alone it may be elected, and what the others acknowledged"
+        " is cut off from their logs."
         if is_member
         else "It is not in the SyncStateSet, and is not elected before it has caught up."
     )
@@ -116,7 +116,7 @@ def _next_step(
     if not named:
         return (
             "Do not start it: nobody else is in the SyncStateSet. Bring its store back, from the disk"
-            " that may not be mounted or from a copy. Started as it is, it is elected with nothing."
+            " that may not be mounted or from a copy. Started as it is, it may be elected with nothing."
         )
     return (
         f"Do not start it now. Start {named} before it, and wait until {shown} shows another master"

@@ -7,64 +7,24 @@ stops, and everybody who waits is told.
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Callable
 
 from rmqha.base.errors import DiskFailed
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.writes import Writes
-from rmqha.store.record import (
-    BLANK_SIZE,
-    BORN_HOST_V6,
-    HEADROOM,
-    MAGIC_BLANK,
-    MAGIC_V1,
-    MAGIC_V2,
-    MIN_SIZE,
-    STORE_HOST_V6,
-    Head,
-)
-
-_PREFIX = struct.Struct(">iI")
-_INT = struct.Struct(">i")
-_SYS_FLAG_AT, _BODY_SIZE_AT, _V6_LONGER = 36, 84, 12
-_FIXED_SIZE = _BODY_SIZE_AT + 2 * _V6_LONGER + _INT.size
-"""Bytes of the longest head up to and with the size of the body."""
+from rmqha.store.damaged_head import head_damage
+from rmqha.store.record import Head
 
 
 def damage_at(log: CommitLog, position: int) -> Head | None:
-    """The head at ``position``, with why it can never become that of a record; else None.
-
-    What may still grow into one is no damage: of a record that is on its way to a slave nobody knows
-    more than its first bytes.
-    """
-    if log.max_offset - position < BLANK_SIZE:
+    """The head at ``position``, with why it can never become that of a record; else None."""
+    written = log.max_offset - position
+    if written <= 0:
         return None
     buffer, start = log.file_of(position)
-    size, magic = _PREFIX.unpack_from(buffer, position - start)
-    if magic == MAGIC_BLANK:
-        return None
-    if magic not in (MAGIC_V1, MAGIC_V2):
-        return Head(-1, position, f"unknown magic {magic:#010x}")
-    # A master may take longer messages than this broker does, but leaves room for a blank.
-    left = log.file_end(position) - position - BLANK_SIZE
-    written = min(log.max_offset - position, left)
-    body_size = _body_size(buffer, position - start) if written >= _FIXED_SIZE else size
-    if not MIN_SIZE <= size <= left or not 0 <= size - body_size <= 2 * HEADROOM:
-        return Head(
-            -1,
-            position,
-            f"record of {size} bytes with a body of {body_size}, {left} left in the file",
-        )
-    return None
-
-
-def _body_size(buffer: memoryview, position: int) -> int:
-    """What the head of a record at ``position`` says of its body."""
-    (sys_flag,) = _INT.unpack_from(buffer, position + _SYS_FLAG_AT)
-    longer = bool(sys_flag & BORN_HOST_V6) + bool(sys_flag & STORE_HOST_V6)
-    (size,) = _INT.unpack_from(buffer, position + _BODY_SIZE_AT + longer * _V6_LONGER)
-    return int(size)
+    left = log.file_end(position) - position
+    reason = head_damage(buffer, position - start, written, left)
+    return Head(-1, position, reason) if reason else None
 
 
 class Flusher:

@@ -8,12 +8,11 @@ Source: TransactionalMessageBridge and TransMessageRocksDBStore, RocketMQ 5.1.1 
 
 from __future__ import annotations
 
+from rmqha.broker.deferred.open_transactions import Open, OpenTransactions
 from rmqha.broker.deferred.transactions import (
     GROUP,
     QUEUE,
     HalfPair,
-    Open,
-    OpenTransactions,
     check_times,
     ended_offsets,
     ended_place,

@@ -15,13 +15,13 @@ from rmqha.broker.common.unique_ids import UniqueIds
 from rmqha.broker.deferred.aio.deliveries import Deliveries
 from rmqha.broker.deferred.aio.half_topics import HalfTopics, NewerHalfTopics
 from rmqha.broker.deferred.delays import DelayRules, place, real_place
+from rmqha.broker.deferred.open_transactions import Open
 from rmqha.broker.deferred.transactions import (
     COMMIT,
     EXPIRED_TOPIC,
     NEWER_PAIR,
     PAIR,
     EndRequest,
-    Open,
     check_end,
     check_times,
     committed_message,
