@@ -31,6 +31,10 @@ class ConnectFailed(RmqhaError):
     """No connection could be made to an address."""
 
 
+class LookupFailed(RmqhaError):
+    """The addresses behind a name could not be found now; there may be some."""
+
+
 class ConnectionLost(RmqhaError):
     """A connection ended while an answer was awaited.
 

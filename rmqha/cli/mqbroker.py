@@ -164,6 +164,7 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
             rng=SystemRng(),
             disk=MACHINE.disk(),
             network=MACHINE.network(tls),
+            names=MACHINE.names(),
             ha_network=MACHINE.network(tls if config.boolean("haTlsEnable") else None),
             log=log,
             boot_id=read_boot_id(),

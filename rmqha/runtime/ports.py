@@ -94,6 +94,24 @@ class Network(Protocol):
         """
 
 
+class Names(Protocol):
+    """Where addresses are looked up that others may change at any moment."""
+
+    async def resolve(self, host: str, *, timeout_ms: int) -> list[str]:
+        """All IP addresses of a name, in any order.
+
+        Raises:
+            LookupFailed: it has none, or the resolver did not say within ``timeout_ms``.
+        """
+
+    async def get(self, url: str, *, timeout_ms: int) -> str:
+        """What an HTTP server answers.
+
+        Raises:
+            LookupFailed: no success (200), too much, or nothing within ``timeout_ms``.
+        """
+
+
 class AppendFile(Protocol):
     """A file that only grows."""
 

@@ -67,6 +67,7 @@ class NameServer:
         self.answers_master = True
         self.order_conf: bytes = b""
         self.hangs_up = False
+        self.route: bytes = b""
 
     def on_commands(self, connection: Connection, commands: list[RemotingCommand]) -> None:
         """Handle requests."""
@@ -80,6 +81,8 @@ class NameServer:
             elif command.code == 104:
                 self.left.append(fields)
                 connection.send(command.reply(0))
+            elif command.code == 105 and self.route:
+                connection.send(command.reply(0, body=self.route))
             else:
                 connection.send(unsupported(command))
 

@@ -116,6 +116,22 @@ def test_controllers_when_all_are_others_then_the_former_group_is_not_listened_t
     assert driver.core.search.controllers == (NEW, LATEST)
 
 
+def test_controllers_when_a_resolver_has_other_addresses_then_the_members_go_on_to_count() -> None:
+    """A list of one, of which nobody knows that it is a member's, would give the lease by its word alone."""
+    driver = Driver()
+    driver.reign()
+    driver.give(ev.ControllersNamed((LEADER, OTHER)))
+    ask = next(one for one in driver.take(ev.Ask) if (one.code, one.address) == (1005, LEADER))
+    driver.give(ev.Answered(ask.token, 0, told(LEADER, LEADER, OTHER)))
+    driver.give(ev.ControllersNamed((NEW,), same_group=True))
+    search = driver.core.search
+    assert (search.leader, search.members) == (LEADER, (LEADER, OTHER))
+    assert search.controllers == (NEW, LEADER, OTHER)
+    assert driver.take(ev.Beat)[-1].addresses == (NEW, LEADER, OTHER)
+    driver.give(ev.ControllersNamed((NEW,)))
+    assert (search.leader, search.members) == (None, ()), "an operator names another group"
+
+
 def test_leader_when_it_is_looked_for_twice_at_a_time_then_it_is_looked_for_again_later() -> None:
     """Who the members are is asked every ten seconds: not once more, and then never again."""
     driver = Driver()

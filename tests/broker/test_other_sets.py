@@ -53,7 +53,7 @@ class Peers:
 
 def of(peers: Peers) -> OtherSets:
     """The way to them."""
-    return OtherSets(cast(RemotingClient, peers), cast(Clock, Still()), [NAMESRV], "C")
+    return OtherSets(cast(RemotingClient, peers), cast(Clock, Still()), lambda: [NAMESRV], "C")
 
 
 def done(command: RemotingCommand) -> RemotingCommand:
@@ -122,3 +122,13 @@ async def test_request_when_it_is_refused_then_its_answer_is_passed_on() -> None
     peers = Peers({OLD: lambda command: command.reply(no, "no")})
     assert (await of(peers).ask("b", SEND, {}, timeout_ms=1_000)).code == no
     assert peers.asked == [OLD]
+
+
+async def test_name_servers_when_they_are_others_meanwhile_then_those_are_asked() -> None:
+    """They may be looked up again and again (fetchNameSrvAddrByDnsLookup)."""
+    peers, known = Peers({OLD: done}), list[str]()
+    sets = OtherSets(cast(RemotingClient, peers), cast(Clock, Still()), lambda: known, "C")
+    with pytest.raises(SetUnreachable, match="no name server is known"):
+        await sets.ask("b", SEND, {}, timeout_ms=1_000)
+    known.append(NAMESRV)
+    assert (await sets.ask("b", SEND, {}, timeout_ms=1_000)).remark == "done"

@@ -58,6 +58,19 @@ def notes(effects: list[LeaseEffect]) -> list[str]:
     return [one.event for one in effects if isinstance(one, Note)]
 
 
+def test_lease_when_no_controller_is_known_yet_then_nobody_gives_it() -> None:
+    """They are looked up (fetchControllerAddrByDnsLookup); a majority of none is none."""
+    lease = WriteLease((), LEASE_MS)
+    assert lease.step(1_000, Reigned()) == []
+    assert lease.step(1_000, Vouched("c0:1", 1_000)) == []
+    assert (lease.until_ms, lease.next_deadline_ms) == (0, None)
+    lease.step(1_100, Named(CONTROLLERS))
+    for one in CONTROLLERS[:2]:
+        lease.step(1_200, Vouched(one, 1_200))
+    lease.step(1_300, Confirmed(asked(lease, 1_300)))
+    assert lease.until_ms == 1_200 + LEASE_MS
+
+
 def test_lease_when_fenced_then_it_ends_at_once_and_begins_again_only_with_a_new_proof() -> None:
     """Somebody asks for an election meanwhile: promises do not count, nor answers of before."""
     lease = began()

@@ -79,6 +79,23 @@ def test_boot_when_it_listens_then_the_line_is_javas(
         assert wire.invoke(f"127.0.0.1:{fenced}", 310, fields, b"x").code == 14
 
 
+def test_boot_when_a_name_is_looked_up_then_the_machines_resolver_is_asked(tmp_path: Path) -> None:
+    """The resolver is the process's: without one each look-up would fail."""
+    port = allocate_ports()[2]
+    values = properties(
+        tmp_path, port, namesrvAddr="localhost:2", fetchNameSrvAddrByDnsLookup="true"
+    )
+    child = Child("broker", [*COMMAND, "-c", str(write(tmp_path, values))], tmp_path / "out.log")
+    child.start()
+    try:
+        child.wait_for_line("and name server is localhost:2", START_S)
+        found = next(line for line in child.output().splitlines() if "addresses_found" in line)
+        assert "127.0.0.1:2" in found or "[::1]:2" in found
+        assert child.terminate()
+    finally:
+        child.kill()
+
+
 def test_sigterm_when_running_then_it_ends_with_a_clean_store(
     broker: tuple[Child, int, Path], tmp_path: Path
 ) -> None:

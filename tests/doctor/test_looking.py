@@ -185,6 +185,15 @@ def test_look_when_there_are_names_then_their_addresses_are_found_or_none() -> N
     assert not facts.is_same("localhost:1", f"{LOOPBACK}:2")
 
 
+def test_look_when_a_broker_names_its_name_servers_by_one_name_then_it_is_looked_up() -> None:
+    """fetchNameSrvAddrByDnsLookup: else it looked as if it named none of those that there are."""
+    good_config = {("10.0.1.9:10911", 26): good(b"namesrvAddr=localhost:9876")}
+    ask, _ = asker(good_config)
+    conf = ConfFacts("broker.conf", {"brokerName": "a"}, address="10.0.1.9:10911")
+    facts = asyncio.run(look(ask, Target(conf=conf)))
+    assert facts.is_same("localhost:9876", f"{LOOPBACK}:9876")
+
+
 def test_look_when_ports_are_wanted_then_those_in_use_are_told() -> None:
     ask, _ = asker({})
     with socket.create_server((LOOPBACK, 0)) as taken:

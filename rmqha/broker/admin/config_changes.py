@@ -12,6 +12,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.broker.common.lookup_settings import (
+    CONTROLLERS_BY_DNS,
+    check_one_name,
+    controllers_are_looked_up,
+)
 from rmqha.broker.common.settings import DEFAULTS, READ_ELSEWHERE, check_values
 from rmqha.remoting.address import parse_address, split_addresses
 from rmqha.remoting.codes import ResponseCode
@@ -88,6 +93,8 @@ def _check_controllers(known: Mapping[str, str], text: str) -> None:
         raise ConfigInvalid(
             "controllerAddr names nobody; the form is HOST:PORT;HOST:PORT;HOST:PORT"
         )
+    if controllers_are_looked_up(known):
+        check_one_name("controllerAddr", text, CONTROLLERS_BY_DNS)
     for address in addresses:
         try:
             parse_address(address)

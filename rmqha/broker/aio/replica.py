@@ -43,6 +43,7 @@ from rmqha.broker.membership.aio.standalone import StandaloneManager
 from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.membership.readiness import not_ready
 from rmqha.broker.membership.stall_watch import WatchSettings
+from rmqha.broker.naming.aio.lookups import Lookups
 from rmqha.broker.naming.aio.other_sets import OtherSets
 from rmqha.broker.naming.aio.own_registration import own_registration
 from rmqha.broker.naming.messages import MasterKnown
@@ -77,7 +78,7 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.aio.trace_file import trace_file
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.ports import Clock, Disk, DiskUse, Network, Rng
+from rmqha.runtime.ports import Clock, Disk, DiskUse, Names, Network, Rng
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.aio.small_files import IdentityFiles
 
@@ -89,6 +90,7 @@ class BrokerReplica:
         config: checked.
         clock, rng, disk, network, log: the ports.
         ha_network: of replication, where that is another one.
+        names: where name servers and controllers are looked up; None where they are not.
         boot_id: changes whenever the machine loses its memory; empty when nobody can tell.
         process_id: for the store's ``abort`` file.
         on_fatal: told once what makes it impossible to go on; the owner then calls ``close``.
@@ -111,6 +113,7 @@ class BrokerReplica:
         disk: Disk,
         network: Network,
         ha_network: Network | None = None,
+        names: Names | None = None,
         log: Logger,
         boot_id: str = "",
         process_id: int = 0,
@@ -172,6 +175,12 @@ class BrokerReplica:
             self, self._client, log,
             broker_id=lambda: self.manager.broker_id, on_master=self._master_known,
         )  # fmt: skip
+        self._lookups = Lookups(
+            config, names, clock, log, on_name_servers=self._registration.named,
+            on_controllers=lambda *found: self.manager.give(ev.ControllersNamed(*found)),
+            # Where the leader names the members a majority of these is needed as well.
+            may_forget=lambda: len(self.replicas.search.members) > 1,
+        )  # fmt: skip
         unique_ids = UniqueIds(config.address, clock.wall_ms() + rng.randint(0, 1000))
         memberships_max = config.integer("clientMembershipsMax")
         self.producers = ProducerTable(memberships_max)
@@ -181,7 +190,7 @@ class BrokerReplica:
         self.locks = QueueLocks(config.integer("queueLocksMax"))
         self.clients = ClientConnections(clock, config.integer("clientRequestsPendingMax"))
         self._clients = ClientProcessor(self, log)
-        sets = OtherSets(self._client, clock, config.name_servers, config.cluster_name)
+        sets = OtherSets(self._client, clock, lambda: self.name_servers, config.cluster_name)
         self.services = MasterServices(self, disk, sets, unique_ids, log, self._failed)
         self.metadata.on_cut = self.services.cut
         self.pop = PopParts(self, self.services, self._client, disk, log)
@@ -200,7 +209,7 @@ class BrokerReplica:
             waiting_sends=lambda: (
                 self._send.sends.waiting_count, self._send.sends.oldest_wait_ms,
             ),
-            named=lambda addresses: self.manager.give(ev.ControllersNamed(addresses)),
+            named=self._lookups.controllers_named,
         )  # fmt: skip
         self._doors = Doors(
             config, self._route(), network=network, clock=clock, check=self._check,
@@ -330,7 +339,7 @@ class BrokerReplica:
         self.tasks.start(watch_clients(self, self._clients), name="clients")
         if self.guard is not None:
             self.tasks.start(self.guard.run(), name="signs of life")
-        self.tasks.start(self._registration.run(), name="name servers")
+        self._registration.named(self.name_servers)
         self.tasks.start(self._copies.tables.run(), name="slave sync")
         self.tasks.start(self.scrub.run(), name="scrub")
         self.tasks.start(self._copies.positions.run(), name="position sync")
@@ -338,6 +347,7 @@ class BrokerReplica:
             await self._trace.open()
             self.manager.record(self._trace)
         await self.manager.start()
+        await self._lookups.start(self.tasks)
 
     async def stop(self) -> None:
         """Leave the name servers, stop serving, and flush everything."""
@@ -398,6 +408,11 @@ class BrokerReplica:
     def broker_id(self) -> int | None:
         """The persistent id; None before there is one."""
         return self.manager.broker_id
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The name servers that are known now."""
+        return self._lookups.name_servers
 
     @property
     def lease_facts(self) -> tuple[bool, int] | None:

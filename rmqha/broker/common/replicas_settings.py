@@ -10,6 +10,7 @@ class ReplicasSettings(Struct, frozen=True):
 
     Attributes:
         controllers: of ``controllerAddr`` when the broker starts; others may be named while it runs.
+            None where they are looked up first.
         retry_ms, retry_ms_max: pauses after a failure, growing.
         check_gap_ms: between two questions whether what 1008 says is so.
         busy_retry_ms: after SYSTEM_BUSY: the controller asked for patience, not for silence.

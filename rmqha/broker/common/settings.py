@@ -22,6 +22,9 @@ from rmqha.auth.settings import AuthSettings
 from rmqha.auth.settings import load_settings as load_auth_settings
 from rmqha.base.errors import ConfigInvalid
 from rmqha.base.proofs import check_secrets
+from rmqha.broker.common.lookup_settings import DEFAULTS as LOOKUP_DEFAULTS
+from rmqha.broker.common.lookup_settings import POSITIVE as LOOKUPS_POSITIVE
+from rmqha.broker.common.lookup_settings import LookupSettings, load_lookup_settings
 from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.ha.settings import HaSettings, load_ha_settings
 from rmqha.remoting.address import PORT_MAX, format_address, parse_address, split_addresses
@@ -149,6 +152,7 @@ DEFAULTS: dict[str, str] = {
     "transactionsOpenMax": "100000",
     "writeLeaseEnable": "true",
     "writeLeaseMarginPercent": "20",
+    **LOOKUP_DEFAULTS,
     **STATUS_PAGE_DEFAULTS,
     **TLS_DEFAULTS,
     **AUTH_DEFAULTS,
@@ -192,6 +196,7 @@ class BrokerConfig(Struct, frozen=True):
         host, ha_host: brokerIP1 and brokerIP2: what others are told to connect to.
         port, fast_port, ha_port: listenPort, two below it (Java's VIP channel), haListenPort.
         broker_path_identity, epoch_path: where the identity and epoch files are.
+        name_servers: of ``namesrvAddr``; with ``lookups`` those that there are may be others.
         connections_max: of each of the two ports.
         auth: users and permissions.
     """
@@ -211,6 +216,7 @@ class BrokerConfig(Struct, frozen=True):
     ha: HaSettings
     replicas: ReplicasSettings
     auth: AuthSettings
+    lookups: LookupSettings
     connections_max: int = CONNECTIONS_MAX
 
     @property
@@ -318,6 +324,7 @@ def load_config(
         ha=replace(load_ha_settings(values), ack_flushed_data=store.sync_flush),
         replicas=ReplicasSettings("", "", "", ()),
         auth=load_auth_settings(values),
+        lookups=load_lookup_settings(values),
     )
     if config.boolean("enableControllerMode") != bool(config.controllers):
         raise ConfigInvalid("controllerAddr is missing")
@@ -359,7 +366,7 @@ _POSITIVE = (
     "syncControllerMetadataPeriod", "syncSlaveMetadataPeriod", "defaultQueryMaxNum",
     "flushDelayOffsetInterval", "timerFlushIntervalMs", "timerMaxDelaySec", "timerPrecisionMs",
     "timersInMemoryMax", "transactionCheckInterval", "transactionCheckMax", "transactionTimeOut",
-    "transactionsOpenMax",
+    "transactionsOpenMax", *LOOKUPS_POSITIVE,
 )  # fmt: skip
 
 
@@ -445,7 +452,7 @@ def _replicas(config: BrokerConfig) -> ReplicasSettings:
         cluster_name=config.cluster_name,
         broker_name=config.broker_name,
         broker_address=config.address,
-        controllers=config.controllers,
+        controllers=() if config.lookups.controllers_by_dns else config.controllers,
         broker_heartbeat_interval_ms=config.integer("brokerHeartbeatInterval"),
         controller_heart_beat_timeout_ms=config.integer("controllerHeartBeatTimeoutMills"),
         broker_election_priority=config.integer("brokerElectionPriority"),

@@ -131,8 +131,8 @@ class ReplicasCore:
             case ev.NameServerAnswered(master_address, ha_address):
                 if ha_address and master_address == self.place.master_address:
                     self._effects += self.place.found(now_ms, ha_address)
-            case ev.ControllersNamed(addresses):
-                self.search.named(addresses)
+            case ev.ControllersNamed(addresses, same_group):
+                self.search.named(addresses, same_group=same_group)
                 self._due[Job.FIND_LEADER] = now_ms
                 self._beat_soon(now_ms)
                 self._note("controllers_named", configured=addresses, members=self.search.members)

@@ -84,9 +84,14 @@ class SwitchWanted(Struct, frozen=True):
 
 
 class ControllersNamed(Struct, frozen=True):
-    """``controllerAddr`` has another value, one address at least."""
+    """``controllerAddr`` has another value, or other addresses behind it; one at least.
+
+    Attributes:
+        same_group: they are the same controllers, as far as anybody knows, in a resolver's words.
+    """
 
     addresses: tuple[str, ...]
+    same_group: bool = False
 
 
 class TemporaryWritten(Struct, frozen=True):

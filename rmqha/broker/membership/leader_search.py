@@ -81,14 +81,16 @@ class LeaderSearch:
         """All who are to be asked, and to hear of this broker."""
         return tuple(dict.fromkeys(self.configured + self.members + self.joining))
 
-    def named(self, configured: tuple[str, ...]) -> None:
+    def named(self, configured: tuple[str, ...], *, same_group: bool = False) -> None:
         """Others are configured from here on; whoever was asked before is not listened to.
 
-        Where not one of them is a known member, they are another group.
+        Where not one of them is a known member, they are another group, unless they are the ``same_group``
+        by addresses that a resolver gave: its members have other names for each other, and to forget
+        them would leave the write lease to whoever is in a list that may lack most.
         """
         self.configured = configured
         self._open.clear()
-        if not set(configured) & set(self.members):
+        if not same_group and not set(configured) & set(self.members):
             self.members, self.joining, self.leader = (), (), None
 
     @property

@@ -128,7 +128,7 @@ class WriteLease:
     """One broker's lease.
 
     Args:
-        controllers: the addresses that heartbeats go to.
+        controllers: the addresses that heartbeats go to; none while they are looked up.
         lease_ms: how long an answered heartbeat counts, where the controller does not say that it
             waits for less than ``timeout_ms``.
         timeout_ms: what heartbeats name, of which the lease is the part without the margin; None
@@ -148,7 +148,7 @@ class WriteLease:
         self.until_ms = 0
         self.is_held = False
         self.losses = 0
-        self._groups: tuple[tuple[str, ...], ...] = (controllers,)
+        self._groups: tuple[tuple[str, ...], ...] = (controllers,) if controllers else ()
         self._all = frozenset(controllers)
         self._vouched: dict[str, int] = {}
         self._leader = ""

@@ -136,9 +136,10 @@ async def _cluster(
             if address in listed or found[address].silent is None
         ]
     )
-    addresses = [
-        a for one in brokers for a in split_addresses(one.config.get("controllerAddr", ""))
-    ]
+    # One name may stand for many servers (fetchNameSrvAddrByDnsLookup).
+    keys = ("controllerAddr", "namesrvAddr")
+    named = {one.config.get(key, "") for one in brokers for key in keys}
+    addresses = [address for text in named for address in split_addresses(text)]
     addresses += [a for info in sets.values() for a in _replica_addresses(info)]
     return Facts(
         controllers=controllers,

@@ -106,8 +106,9 @@ class BrokerPage:
         return page_link(self._brokers.of([master])[master].status_page, master, here)
 
     def _others(self) -> Iterator[OtherView]:
-        config = self._replica.config
-        listed = {"controller": config.controllers, "name server": config.name_servers}
+        replica, config = self._replica, self._replica.config
+        configured = replica.replicas.search.configured
+        listed = {"controller": configured, "name server": replica.name_servers}
         for kind, addresses in listed.items():
             for address, told in self._pages[kind].of(addresses).items():
                 yield OtherView(kind, address, page_link(told, address, config.address))

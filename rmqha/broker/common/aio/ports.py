@@ -55,6 +55,10 @@ class Broker(Protocol):
         """The complete role; None while the broker is fenced."""
 
     @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The name servers that are known now."""
+
+    @property
     def near_bytes(self) -> int:
         """How far behind the log's end a message still counts as being in memory."""
 

@@ -121,7 +121,7 @@ class AssignmentProcessor:
     async def _queues(self, topic: str) -> list[MessageQueue]:
         """The topic's queues on all brokers, by the first name server that answers."""
         broker = self._broker
-        for server in broker.config.name_servers:
+        for server in broker.name_servers:
             fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
             command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields=fields)
             try:
@@ -135,11 +135,13 @@ class AssignmentProcessor:
             except RmqhaError:
                 continue
         own = broker.topics.table.get(topic)
-        if own is None or broker.config.name_servers:
-            # Without an answer clients keep what they have.
+        config = broker.config
+        if own is None or config.name_servers or config.lookups.finds_name_servers:
+            # Without an answer, or a name server yet, clients keep what they have.
             return []
-        name = broker.config.broker_name
-        return [MessageQueue(topic, name, queue) for queue in range(own.read_queue_nums)]
+        return [
+            MessageQueue(topic, config.broker_name, queue) for queue in range(own.read_queue_nums)
+        ]
 
     def _remember(self, topic: str, queues: list[MessageQueue]) -> list[MessageQueue]:
         self._routes[topic] = self._broker.clock.now_ms(), queues

@@ -56,15 +56,16 @@ class OtherSets:
 
     Args:
         client: shared with the rest of the broker.
-        name_servers: asked in order.
+        name_servers: those that are known now; asked in order.
     """
 
     def __init__(
-        self, client: RemotingClient, clock: Clock, name_servers: Sequence[str], cluster_name: str
-    ) -> None:
+        self, client: RemotingClient, clock: Clock, name_servers: Callable[[], Sequence[str]],
+        cluster_name: str,
+    ) -> None:  # fmt: skip
         self._client = client
         self._clock = clock
-        self._name_servers = tuple(name_servers)
+        self._name_servers = name_servers
         self._cluster_name = cluster_name
         self._known: dict[str, tuple[str, int]] = {}
         self._places: dict[str, tuple[TopicPlaces, int]] = {}
@@ -154,7 +155,7 @@ class OtherSets:
     ) -> Found:  # fmt: skip
         """The first name server's answer that has it; raises SetUnreachable."""
         reasons: list[str] = []
-        for server in self._name_servers:
+        for server in tuple(self._name_servers()):
             command = RemotingCommand(code, ext_fields=fields)
             try:
                 answer = await self._client.invoke(server, command, ROUTE_TIMEOUT_MS)

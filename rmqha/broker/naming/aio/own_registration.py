@@ -51,7 +51,7 @@ def own_registration(
             broker.metadata.commit(Change(topics=tuple(topics[:ORDERED_AT_ONCE])))
 
     return NamesrvRegistration(
-        servers=config.name_servers, client=client, clock=broker.clock, log=log, who=who,
+        client=client, clock=broker.clock, log=log, tasks=broker.tasks, who=who,
         table=lambda: broker.topics.table, mappings=lambda: broker.mappings.table,
         permission=lambda: config.integer("brokerPermission"),
         period_ms=config.register_name_server_period_ms,

@@ -1,5 +1,5 @@
 """Registration with every name server: on a change at once, soon after its connection was lost (it
-may have started anew, and knows nobody then), and every so often."""
+may have started anew, and knows nobody then), and every so often. Who they are may change meanwhile."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from rmqha.broker.topics.topic_table import TopicTable
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
+from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, TimerHandle
 
@@ -29,12 +30,28 @@ UNREGISTER_TIMEOUT_MS = 3_000
 FAILED_RETRY_MS = 1_000
 
 
+class _Server:
+    """One name server.
+
+    Attributes:
+        address: of it.
+        changed: it is to be told something.
+        told: changes that it was told, or could not be.
+        is_gone: it is none any more.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.changed = asyncio.Event()
+        self.told = 0
+        self.is_gone = False
+
+
 class NamesrvRegistration:
     """Keeps a broker listed.
 
     Args:
-        servers: addresses of all name servers.
-        client, clock, log: as everywhere.
+        client, clock, log, tasks: as everywhere.
         who: who to register as; None while this broker may not be seen yet.
         table, mappings: the topics to register, and the mappings of the static ones.
         permission: what the broker allows at all, as bits.
@@ -47,10 +64,10 @@ class NamesrvRegistration:
     def __init__(
         self,
         *,
-        servers: tuple[str, ...],
         client: RemotingClient,
         clock: Clock,
         log: Logger,
+        tasks: Tasks,
         who: Callable[[], Registered | None],
         table: Callable[[], TopicTable],
         mappings: Callable[[], MappingTable],
@@ -60,10 +77,11 @@ class NamesrvRegistration:
         on_master: Callable[[MasterKnown], None],
         on_ordered: Callable[[frozenset[str]], None],
     ) -> None:
-        self._servers = servers
+        self._servers: dict[str, _Server] = {}
         self._client = client
         self._clock = clock
         self._log = log
+        self._tasks = tasks
         self._who = who
         self._table = table
         self._mappings = mappings
@@ -72,9 +90,7 @@ class NamesrvRegistration:
         self._timeout_ms = timeout_ms
         self._on_master = on_master
         self._on_ordered = on_ordered
-        self._changed = {server: asyncio.Event() for server in servers}
         self._changes = 0
-        self._told = dict.fromkeys(servers, 0)
         self._progress = asyncio.Event()
         self._pause_ms = 0
         self._listed: Registered | None = None
@@ -82,15 +98,33 @@ class NamesrvRegistration:
     def changed(self) -> None:
         """Role or topics have changed: register soon. Several changes may become one request."""
         self._changes += 1
-        for event in self._changed.values():
-            event.set()
+        for server in self._servers.values():
+            server.changed.set()
 
     def lost(self, address: str) -> None:
         """A connection has ended; if it was a name server's, register with it again soon."""
-        changed = self._changed.get(address)
-        if changed is not None:
+        server = self._servers.get(address)
+        if server is not None:
             # Not at once: it would be asked without a rest if it closed after each answer.
-            self._clock.call_later(FAILED_RETRY_MS, changed.set)
+            self._clock.call_later(FAILED_RETRY_MS, server.changed.set)
+
+    def named(self, servers: tuple[str, ...]) -> None:
+        """These are the name servers from here on; none before the first call.
+
+        Each is registered with at its own pace, so that a dead one delays nobody. New ones are told at once. Nobody waits for those that are none any more, and they are not told
+        to forget this broker: one that was only away from a list for a moment would send its clients
+        off. They forget by themselves who registers no more.
+        """
+        for address in [one for one in self._servers if one not in servers]:
+            gone = self._servers.pop(address)
+            gone.is_gone = True
+            gone.changed.set()
+        for address in servers:
+            if address not in self._servers:
+                server = self._servers[address] = _Server(address)
+                server.changed.set()
+                self._tasks.start(self._keep(server), name=f"name server {address}")
+        self._progress.set()
 
     async def told(self, timeout_ms: int) -> bool:
         """Wait until every name server has been told of all changes so far, or could not be.
@@ -101,7 +135,7 @@ class NamesrvRegistration:
         changes, end_ms = self._changes, self._clock.now_ms() + timeout_ms
         timer = self._clock.call_later(timeout_ms, self._progress.set)
         try:
-            while min(self._told.values(), default=changes) < changes:
+            while any(server.told < changes for server in self._servers.values()):
                 if self._clock.now_ms() >= end_ms:
                     return False
                 self._progress.clear()
@@ -110,25 +144,23 @@ class NamesrvRegistration:
         finally:
             timer.cancel()
 
-    async def run(self) -> None:
-        """Register for ever; each name server at its own pace, so that a dead one delays nobody."""
-        await asyncio.gather(*(self._keep(server) for server in self._servers))
-
-    async def _keep(self, server: str) -> None:
-        changed = self._changed[server]
+    async def _keep(self, server: _Server) -> None:
+        """Register until it is no name server any more."""
         timer: TimerHandle | None = None
         while True:
-            await changed.wait()
-            changed.clear()
+            await server.changed.wait()
+            server.changed.clear()
             changes = self._changes
             if timer is not None:
                 timer.cancel()
+            if server.is_gone:
+                return
             broker = self._who()
             if broker is not None:
-                done = await self._register(server, broker)
+                done = await self._register(server.address, broker)
                 delay_ms = self._period_ms if done else FAILED_RETRY_MS
-                timer = self._clock.call_later(delay_ms, changed.set)
-            self._told[server] = changes
+                timer = self._clock.call_later(delay_ms, server.changed.set)
+            server.told = changes
             self._progress.set()
             if self._pause_ms:
                 await self._clock.sleep(self._pause_ms)
