@@ -327,7 +327,8 @@ class WriteEpochs(NamedTuple):
 
 
 class WaitDispatched(NamedTuple):
-    """Wait until the consume queues hold everything before; ends in ``DispatchReached``."""
+    """Wait until the consume queues hold everything before, then recompute each queue's next offset
+    from the log; ends in ``DispatchReached``. Nothing is appended meanwhile."""
 
     seq: int
     offset: int
@@ -340,10 +341,6 @@ class Flush(NamedTuple):
 
 
 DiskEffect = CutInvalidTail | TruncateLog | WriteEpochs | WaitDispatched | Flush
-
-
-class RebuildQueueOffsets(NamedTuple):
-    """Recompute each queue's next offset from the log."""
 
 
 class SetConfirmOffset(NamedTuple):
@@ -450,7 +447,6 @@ class RoleRefused(NamedTuple):
 
 Effect = (
     DiskEffect
-    | RebuildQueueOffsets
     | SetConfirmOffset
     | SendToSlave
     | SendBatch

@@ -151,5 +151,8 @@ class ReplicatedLog(Protocol):
     async def wait_dispatched(self, offset: int) -> None:
         """Return once ``dispatched_offset`` has reached ``offset``."""
 
-    def rebuild_queue_offsets(self) -> None:
-        """Recompute every queue's next offset from its queue and the log behind it (2.9)."""
+    async def rebuild_queue_offsets(self) -> None:
+        """Recompute every queue's next offset from its queue and the log behind it (2.9).
+
+        Others get their turn meanwhile; nobody appends.
+        """

@@ -17,7 +17,6 @@ from rmqha.ha.epochs import EpochEntry
 from rmqha.ha.events import (
     ChangedToMaster,
     ChangedToSlave,
-    RebuildQueueOffsets,
     Role,
     RoleChanged,
     RoleRefused,
@@ -88,7 +87,6 @@ def change_to_master(replica: RoleHolder, command: ChangedToMaster) -> Plan:
     seq = ha.next_seq()
     ha.emit(WaitDispatched(seq, ha.log.confirm_offset))
     yield seq
-    ha.emit(RebuildQueueOffsets())
     _announce(replica, Role.MASTER, epoch)
 
 

@@ -200,11 +200,9 @@ async def many(root: Path, topics: int) -> Found:
     put(store, "topic00000", 0)
     await store.wait_dispatched(store.max_offset)
     found[f"{name}: a cut of one of them: longest wait, ms"], _ = await waits(store.truncate(end))
-    began = time.perf_counter()
-    store.rebuild_queue_offsets()
-    found[f"{name}: numbers of a new master: longest wait, ms"] = (
-        time.perf_counter() - began
-    ) * 1000
+    found[f"{name}: numbers of a new master: longest wait, ms"], _ = await waits(
+        store.rebuild_queue_offsets()
+    )
     found[f"{name}: old files looked for: longest wait, ms"], _ = await waits(
         store.expiring.expire_queues()
     )

@@ -149,7 +149,7 @@ def test_positions_when_the_log_loses_its_tail_then_they_end_where_it_does(
 
     async def cut() -> None:
         assert store.on_truncated is not None
-        store.queues.rebuild_next_offsets(store.commit_log, store.dispatcher.offset)
+        await store.rebuild_queue_offsets()
         await store.on_truncated(store.max_offset, store.max_offset)
 
     task = cluster.loop.create_task(cut())

@@ -162,6 +162,7 @@ class Replica:
                 self.give(ev.EpochsWritten(seq))
             case ev.WaitDispatched(seq, _):
                 log._dispatch()
+                log.rebuild_now()
                 self.give(ev.DispatchReached(seq))
             case ev.Flush(_):
                 self.give(ev.Flushed(log.flush_now()))
@@ -268,8 +269,6 @@ class Cluster:
                 pass
             case ev.SetConfirmOffset(offset):
                 replica.log.set_confirm_offset(offset)
-            case ev.RebuildQueueOffsets():
-                replica.log.rebuild_queue_offsets()
             case ev.SendToSlave(conn, data):
                 self._to_slave(replica, conn, data)
             case ev.SendBatch(conn, header, offset, length):

@@ -187,7 +187,7 @@ def test_a_slave_that_comes_too_early_is_answered_after_the_election() -> None:
     order = [type(one).__name__ for one in effects if type(one).__name__ != "Note"]
     assert order == [
         "CutInvalidTail", "SetConfirmOffset", "WriteEpochs", "WaitDispatched",
-        "RebuildQueueOffsets", "RoleChanged", "SendToSlave",
+        "RoleChanged", "SendToSlave",
     ]  # fmt: skip
 
 

@@ -63,7 +63,7 @@ async def test_queue_when_a_first_message_comes_then_it_has_the_new_ones_only(
     assert bodies(store) == [b"new-0", b"new-1"]
     assert bodies(store, queue_id=1) == [b"beside"]
     assert store.queues.skipped == 0
-    store.rebuild_queue_offsets()
+    await store.rebuild_queue_offsets()
     assert store.append(message()).queue_offset == 2
     lines = [one for one in capsys.readouterr().out.splitlines() if "queue_begins_anew" in one]
     assert len(lines) == 1 or stop == "killed"
@@ -95,7 +95,7 @@ async def test_numbers_when_a_next_life_waits_for_the_dispatcher_then_they_go_on
 ) -> None:
     """A replica that is elected before it has dispatched the first message."""
     store, _ = await two_lives(tmp_path)
-    store.rebuild_queue_offsets()
+    await store.rebuild_queue_offsets()
     assert store.append(message(body=b"new-2")).queue_offset == 2
     await dispatched(store)
     assert bodies(store) == [b"new-0", b"new-1", b"new-2"]

@@ -171,7 +171,7 @@ async def live(
     async def process() -> None:
         await store.open()
         check_recovered(store, model)
-        store.rebuild_queue_offsets()
+        await store.rebuild_queue_offsets()
         await work(store, model)
 
     task = asyncio.create_task(process())

@@ -245,7 +245,7 @@ async def test_nothing_beyond_the_confirm_offset_is_read(tmp_path: Path) -> None
     await store.wait_dispatched(790)
     assert len(bodies(store)) == 5
     assert store.reader.look(790) is None
-    store.rebuild_queue_offsets()
+    await store.rebuild_queue_offsets()
     assert store.queues.next_offsets[(b"FooBar", 0)] == 10
     await store.close()
     assert struct.unpack_from(">q", (tmp_path / "checkpoint").read_bytes(), 32) == (790,)
@@ -276,7 +276,7 @@ async def test_received_bytes_go_straight_into_the_file(tmp_path: Path) -> None:
         offset += length
     await target.wait_dispatched(target.max_offset)
     assert bodies(target) == [b"%032d" % n for n in range(250)]
-    target.rebuild_queue_offsets()
+    await target.rebuild_queue_offsets()
     assert target.append(message()).queue_offset == 250
     with pytest.raises(ValueError, match="crosses"):
         target.reserve(target.max_offset, 16_385)

@@ -99,9 +99,9 @@ async def test_next_offsets_when_an_end_waits_for_the_dispatcher_then_they_begin
     put(store, "old again")
     put(store, "other", topic="Other")
     store.append(end_of(TOPIC))
-    store.rebuild_queue_offsets()
+    await store.rebuild_queue_offsets()
     assert put(store, "new") == 0
-    store.rebuild_queue_offsets()
+    await store.rebuild_queue_offsets()
     assert (put(store, "newer"), put(store, "other", topic="Other")) == (1, 1)
     store.set_confirm_offset(store.max_offset)
     await all_dispatched(store)

@@ -107,7 +107,7 @@ async def play(loop: SimLoop, steps: list[tuple[Any, ...]]) -> None:
                 dispatched = min(dispatched, len(log))
                 await store.truncate(offset)
             case "elect", _:
-                store.rebuild_queue_offsets()
+                await store.rebuild_queue_offsets()
             case "restart", _:
                 await store.close()
                 store = sim_store(loop, disk, enable_controller_mode=True)
@@ -148,7 +148,7 @@ async def test_election_when_no_record_waits_for_its_queue_then_no_queue_is_aske
         return honest.__get__(self)
 
     monkeypatch.setattr(QueueFiles, "max_offset", property(seen))
-    store.rebuild_queue_offsets()
+    await store.rebuild_queue_offsets()
     assert set(asked) == {"7"}
     assert store.queues.next_offsets == {(b"FooBar", 7): 2}
     assert store.append(message(queue_id=3)).queue_offset == 1

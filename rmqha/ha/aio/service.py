@@ -412,15 +412,9 @@ class HaService:
 
     def _rare(
         self,
-        effect: ev.DiskEffect
-        | ev.RebuildQueueOffsets
-        | ev.AlterSyncStateSet
-        | ev.RoleChanged
-        | ev.RoleRefused,
+        effect: ev.DiskEffect | ev.AlterSyncStateSet | ev.RoleChanged | ev.RoleRefused,
     ) -> None:
         match effect:
-            case ev.RebuildQueueOffsets():
-                self._log.rebuild_queue_offsets()
             case ev.AlterSyncStateSet(ids, epoch):
                 self._listener.alter_sync_state_set(ids, epoch)
             case ev.RoleChanged() | ev.RoleRefused():
@@ -456,6 +450,7 @@ class HaService:
                 self.give(ev.EpochsWritten(seq))
             case ev.WaitDispatched(seq, offset):
                 await log.wait_dispatched(offset)
+                await log.rebuild_queue_offsets()
                 self.give(ev.DispatchReached(seq))
             case ev.Flush(offset):
                 self.give(ev.Flushed(await log.flush(offset)))

@@ -312,7 +312,7 @@ class RunningReplica:
                 self.lane.append(effect)
             case ev.PutCompleted() | ev.RoleChanged() | ev.RoleRefused() | Note():
                 pass  # Nobody was promised anything.
-            case ev.RebuildQueueOffsets() | ev.SetConfirmOffset():
+            case ev.SetConfirmOffset():
                 pass  # There are no queues here, and ``confirm`` is asked where it matters.
             case _:
                 assert_never(effect)

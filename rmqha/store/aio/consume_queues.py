@@ -380,15 +380,11 @@ class ConsumeQueues:
         for topic in ended_topics(properties):
             self.next_offsets.end(topic)
 
-    def rebuild_next_offsets(self, log: CommitLog, dispatched: int) -> None:
-        """Each queue's end, raised by the records that wait for the dispatcher."""
-        table = NextOffsets(self.queues)
-        for _ in raised(log, table, dispatched):
-            pass
-        self.next_offsets = table
-
     async def rebuild_in_turns(self, log: CommitLog, dispatched: int) -> None:
-        """The same, while others get their turn; the queues do not change meanwhile."""
+        """Each queue's end, raised by the records that wait for the dispatcher; others get their turn.
+
+        The queues do not change meanwhile.
+        """
         table = NextOffsets(self.queues)
         for _ in raised(log, table, dispatched):
             await asyncio.sleep(0)

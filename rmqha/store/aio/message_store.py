@@ -429,9 +429,9 @@ class MessageStore:
         """See ``ReplicatedLog.wait_dispatched``."""
         await self.dispatcher.wait(offset)
 
-    def rebuild_queue_offsets(self) -> None:
+    async def rebuild_queue_offsets(self) -> None:
         """See ``ReplicatedLog.rebuild_queue_offsets``."""
-        self.queues.rebuild_next_offsets(self.commit_log, self.dispatcher.offset)
+        await self.queues.rebuild_in_turns(self.commit_log, self.dispatcher.offset)
 
     async def truncate(self, offset: int) -> None:
         """See ``ReplicatedLog.truncate``.
