@@ -628,6 +628,38 @@ def test_lost_power_when_nothing_was_promised_then_each_is_proposed_once_and_the
     assert [one.facts["limit_ms"] for one in told] == [SETTINGS.controller_heart_beat_timeout_ms]
 
 
+def test_lost_power_when_all_heirs_came_back_with_less_then_it_asks_to_be_elected_anew() -> None:
+    """The only heir was emptied: master and heir each waited for the other, for ever."""
+    driver = lost_power((1, 2))
+    driver.tick_until_asked(1002)
+    ask = driver.asked(1002)
+    assert (ask.fields["brokerId"], "anew" in ask.fields) == ("2", False)
+    driver.give(ev.Answered(ask.token, 2012, {"masterIsBest": "true"}))
+    driver.tick_until_asked(1002)
+    ask = driver.asked(1002)
+    assert ask.fields["brokerId"] == "1"
+    assert (ask.fields["designateElect"], ask.fields["anew"]) == ("true", "true")
+    driver.give(ev.Answered(ask.token, 2004))
+    driver.answer(1004, 0, {"masterEpoch": "4"}, SyncStateSet((1, 2), 8).encode())
+    asked = [one for one in driver.take(ev.Ask) if one.code == 1002]
+    (elect,) = [one for one in asked if one.fields["designateElect"] == "false"]
+    driver.give(ev.Answered(elect.token, 0, mastership(1, 5), b'{"syncStateSet":[1]}'))
+    assert driver.take(ev.BecomeMaster)[0].epoch == 5
+    driver.tick(60_000)
+    assert not driver.has_asked(1002)
+
+
+def test_lost_power_when_an_heir_is_back_meanwhile_then_it_is_named_again() -> None:
+    """It copied from somebody, or another member is back."""
+    driver = lost_power((1, 2))
+    driver.tick_until_asked(1002)
+    driver.answer(1002, 2012, {"masterIsBest": "true"})
+    driver.tick_until_asked(1002)
+    driver.answer(1002, 2011, mastership(1, 3), b'{"syncStateSet":[1,2]}')
+    driver.tick_until_asked(1002)
+    assert driver.asked(1002).fields["brokerId"] == "2"
+
+
 def test_lost_power_when_elected_anew_then_a_late_refusal_proposes_nobody_any_more() -> None:
     """A hand-over that was under way would take the new epoch from it as soon as an heir lives."""
     driver = lost_power((1, 2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqha.controller.machine import Committed, MachineSettings
+from rmqha.controller.machine import Committed, MachineSettings, Reply
 from rmqha.controller.metadata.why_elected import CAME_BACK
 from tests.controller.metadata.driving import CLUSTER, NAME, Driver
 
@@ -128,6 +128,54 @@ def test_replica_when_another_broker_names_it_then_it_is_not_elected(driver: Dri
     fields = {"brokerName": NAME, "brokerId": 2, "designateElect": "true", "completeOnly": "true"}
     assert driver.ask(1002, 11, **fields).code == 2012
     assert driver.master()[0] is None
+
+
+def name_heir(driver: Driver, broker_id: int, **more: str) -> Reply:
+    """What a master asks that lost power."""
+    fields = {"brokerName": NAME, "brokerId": broker_id, "designateElect": "true"}
+    return driver.ask(1002, 1, **fields, completeOnly="true", **more)
+
+
+def test_master_when_its_heirs_came_back_with_less_then_it_is_told_that_it_is_the_best(
+    driver: Driver,
+) -> None:
+    """It lost power, and its only heir was emptied: each waited for the other, for ever."""
+    driver.close(2)
+    driver.beat(2, connection=12, **offsets(0))
+    refused = name_heir(driver, 2)
+    assert (refused.code, refused.ext_fields) == (2012, {"masterIsBest": "true"})
+    assert name_heir(driver, 1, anew="true").code == 2004
+    assert driver.master() == (None, 2)
+    assert driver.elect(1).code == 0
+    assert driver.master() == (1, 3)
+    assert name_heir(driver, 1, anew="true").code == 2011, "it is alone now, and reigns"
+
+
+def test_master_when_it_asks_to_be_elected_anew_and_an_heir_is_whole_then_it_is_not(
+    driver: Driver,
+) -> None:
+    """The heir may have what the power took from the master."""
+    assert name_heir(driver, 1, anew="true").code == 2011
+    assert driver.master() == (1, 1)
+
+
+def test_slave_when_it_asks_to_be_elected_anew_then_it_is_not(driver: Driver) -> None:
+    driver.close(2)
+    driver.beat(2, connection=12, **offsets(0))
+    assert name_heir(driver, 2, anew="true").code == 2012
+    assert driver.master() == (1, 1)
+
+
+def test_master_when_another_heir_is_missing_then_it_is_not_the_best(driver: Driver) -> None:
+    """What that one holds may be acknowledged."""
+    driver.register(3)
+    driver.beat(3, **offsets(CONFIRMED))
+    assert driver.alter(1, 1, [1, 2, 3], 2).code == 0
+    driver.close(2)
+    driver.beat(2, connection=12, **offsets(0))
+    assert name_heir(driver, 2).ext_fields == {}  # 3 is there, and an heir
+    driver.close(3)
+    assert name_heir(driver, 2).ext_fields == {}
 
 
 def test_replica_when_unclean_elections_are_allowed_then_it_is_elected_by_its_log() -> None:

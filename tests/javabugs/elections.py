@@ -81,7 +81,7 @@ def dead_slaves_ask_for_elections(patch: pytest.MonkeyPatch) -> None:
 
 def each_attempt_loses_the_master_again(patch: pytest.MonkeyPatch) -> None:
     """A set that has no master loses it with each try, an epoch at a time."""
-    honest = decide_elect._nobody
+    honest = decide_elect._lost
 
     def again(broker_set: Any, request: Any) -> Any:
         before, broker_set.master_broker_id = broker_set.master_broker_id, -1
@@ -89,7 +89,7 @@ def each_attempt_loses_the_master_again(patch: pytest.MonkeyPatch) -> None:
         broker_set.master_broker_id = before
         return decision
 
-    patch.setattr(decide_elect, "_nobody", again)
+    patch.setattr(decide_elect, "_lost", again)
     patch.setattr(
         scan, "wants_election", lambda now_ms, one, live, **rest: not one.master_broker_id
     )

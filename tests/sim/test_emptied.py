@@ -13,6 +13,8 @@ from rmqha.sim.story import Outcome
 EMPTIED = ReplicaOptions(emptied=True)
 TELLING, SEEDS_MAX = 125, 20
 """A seed in which the emptied one is back first."""
+ONLY_HEIR = 1_100_148
+"""A seed in which the master lost power, and its only heir was emptied."""
 
 
 def play() -> list[Outcome]:
@@ -35,3 +37,16 @@ def test_simulator_when_emptied_replicas_may_be_elected_then_it_finds_what_is_lo
     monkeypatch.setattr(decide_elect, "held_back", lambda *_, **__: frozenset())
     with pytest.raises(InvariantBroken, match="an acknowledged record is lost"):
         play()
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+def test_master_when_it_lost_power_and_its_only_heir_was_emptied_then_it_reigns_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It named the heir, which the controllers did not elect: so it went on for ever."""
+    kind = ReplicaOptions(emptied=True, sync_flush=True)
+    assert run_replica_seed(ONLY_HEIR, kind).counts[EMPTIED_MEMBER] == 1
+    monkeypatch.setattr(decide_elect, "is_master_best", lambda *_, **__: False)
+    with pytest.raises(InvariantBroken, match="the cluster did not recover"):
+        run_replica_seed(ONLY_HEIR, kind)

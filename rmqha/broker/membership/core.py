@@ -211,9 +211,11 @@ class ReplicasCore:
                 self._ask(job, RequestCode.CONTROLLER_ELECT_MASTER, fields)
             case Job.HAND_OVER | Job.SWITCH:
                 planned = job is Job.SWITCH
-                heir = str(self._switch.heir if planned else self._handing_over.next_heir())
                 fields = self._who(now_ms, designateElect=True, completeOnly=True)
-                fields["brokerId"] = heir
+                if planned:
+                    fields["brokerId"] = str(self._switch.heir)
+                else:
+                    fields |= self._handing_over.next_named()
                 self._ask(job, RequestCode.CONTROLLER_ELECT_MASTER, fields)
             case _:
                 fields = ext_fields(brokerName=self.settings.broker_name)
@@ -393,8 +395,11 @@ class ReplicasCore:
             self._effects += self._switch.refused(f"the controllers: {answer.code} {answer.remark}")
             return
         self._refused(now_ms, job, answer, self.settings.elect_retry_ms_max)
-        if job is Job.HAND_OVER:
-            self._effects += self._handing_over.refused(now_ms)
+        if job is Job.HAND_OVER and answer.code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE:
+            self._due[Job.POLL] = now_ms  # its reign was ended as it asked, and an election is due
+        elif job is Job.HAND_OVER:
+            is_best = (answer.fields or {}).get("masterIsBest") == "true"
+            self._effects += self._handing_over.refused(now_ms, is_best=is_best)
 
     def _poll_answered(self, now_ms: int, answer: ev.Answered) -> None:
         self._due[Job.POLL] = now_ms + self.settings.sync_broker_metadata_period_ms

@@ -2,7 +2,8 @@
 
 In its old epoch it would write a second history beside what others hold (ADR 0013). It names the
 members of its SyncStateSet one after another to the controllers. Where none can reign it leaves,
-so that the controllers miss it and elect anew, perhaps itself in a newer epoch.
+so that the controllers miss it and elect anew, perhaps itself in a newer epoch. Where all are there
+and came back with less it is elected anew at once: each would wait for the other for ever.
 
 One whose log is empty was emptied while it was down, if others are in the set (ADR 0018).
 """
@@ -32,7 +33,7 @@ class HandingOver:
         self.lost_epoch = 0
         self.is_empty = False
         self._heirs: tuple[int, ...] = ()
-        self._is_leaving = False
+        self._is_best = self._is_leaving = False
 
     def gives_up(self, epoch: MasterEpoch, others: frozenset[int], *, is_first: bool) -> bool:
         """Whether it does not reign in an epoch in which the controllers name it.
@@ -51,9 +52,14 @@ class HandingOver:
         """Whether somebody is to be named, and no newer epoch has begun meanwhile."""
         return bool(self._heirs) and master_epoch <= self.lost_epoch
 
-    def next_heir(self) -> int:
-        """Whom to name now: one after another, attempt by attempt."""
-        return self._heirs[self._agenda.attempts[Job.HAND_OVER] % len(self._heirs)]
+    def next_named(self) -> dict[str, str]:
+        """Whom to name now: one after another, attempt by attempt; itself where that was asked for."""
+        if self._is_best:
+            self._is_best = False
+            return {"anew": "true"}
+        return {
+            "brokerId": str(self._heirs[self._agenda.attempts[Job.HAND_OVER] % len(self._heirs)])
+        }
 
     def begin(self, now_ms: int, others: frozenset[int]) -> list[Effect]:
         """The controllers say that this replica reigns, with these others in the set."""
@@ -66,8 +72,13 @@ class HandingOver:
             agenda.again(now_ms, Job.HAND_OVER, self._settings.elect_retry_ms_max)
         return effects + self._leave(now_ms) if self._must_leave() else effects
 
-    def refused(self, now_ms: int) -> list[Effect]:
-        """The controllers did not elect the heir that was named."""
+    def refused(self, now_ms: int, *, is_best: bool) -> list[Effect]:
+        """The controllers did not elect the heir that was named.
+
+        Args:
+            is_best: they say that all heirs are there and came back with less.
+        """
+        self._is_best = is_best
         return self._leave(now_ms) if self._must_leave() and not self._is_leaving else []
 
     def _must_leave(self) -> bool:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from rmqha.base.ids import BrokerId, MasterEpoch
 from rmqha.controller.metadata.decide_query import master_fields
 from rmqha.controller.metadata.decision import Context, Decision, LiveInfo
-from rmqha.controller.metadata.elect import elect, held_back
+from rmqha.controller.metadata.elect import elect, held_back, is_master_best
 from rmqha.controller.metadata.election_records import Why
 from rmqha.controller.metadata.events import MasterElected
 from rmqha.controller.metadata.fields import broker_id_field, flag_field
@@ -44,6 +44,8 @@ class ElectRequest(Struct, frozen=True):
         designate: only ``asker`` will do.
         complete_only: and not if it came back with less than it had confirmed; a broker that names
             another does not know that, an operator may.
+        anew: the asker reigns and must not go on in its epoch; if it is the best, its reign ends, and it
+            may be elected again.
         trigger: ``broker``, ``admin`` or ``controller``.
         reason: for the log.
     """
@@ -54,6 +56,7 @@ class ElectRequest(Struct, frozen=True):
     trigger: str
     reason: str
     complete_only: bool = False
+    anew: bool = False
 
 
 def decide_elect_master(
@@ -69,6 +72,7 @@ def decide_elect_master(
         trigger="admin" if designated else "broker",
         reason="designated" if designated else "asked",
         complete_only=flag_field(ext_fields, "completeOnly"),
+        anew=flag_field(ext_fields, "anew"),
     )
     return elect_master(state, context, request)
 
@@ -92,7 +96,9 @@ def elect_master(state: MetadataState, context: Context, request: ElectRequest) 
     else:
         elected = _next_master(broker_set, context, request)
     if elected is None:
-        decision = _nobody(broker_set, request)
+        decision = _nobody(broker_set, context, request)
+    elif elected == broker_set.master_broker_id and request.anew and _is_best(broker_set, context):
+        elected, decision = None, _lost(broker_set, request)
     elif elected == broker_set.master_broker_id:
         decision = _kept(broker_set)
     else:
@@ -200,6 +206,15 @@ def _next_master(broker_set: BrokerSet, context: Context, request: ElectRequest)
     )
 
 
+def _is_best(broker_set: BrokerSet, context: Context) -> bool:
+    return is_master_best(
+        broker_set.sync_state_set,
+        broker_set.master_broker_id,
+        alive=lambda broker_id: _alive(broker_set, context, None, broker_id),
+        info=lambda broker_id: _info(broker_set, context, broker_id),
+    )
+
+
 def _policy(
     broker_set: BrokerSet,
     context: Context,
@@ -254,9 +269,18 @@ def _believed(broker_set: BrokerSet, context: Context) -> Iterator[tuple[BrokerI
             yield broker_id, said
 
 
-def _nobody(broker_set: BrokerSet, request: ElectRequest) -> Decision:
+def _nobody(broker_set: BrokerSet, context: Context, request: ElectRequest) -> Decision:
     if request.asker is not None:
-        return Decision(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master")
+        best = request.complete_only and _is_best(broker_set, context)
+        return Decision(
+            ResponseCode.CONTROLLER_ELECT_MASTER_FAILED,
+            "Failed to elect a new master",
+            {"masterIsBest": "true"} if best else {},
+        )
+    return _lost(broker_set, request)
+
+
+def _lost(broker_set: BrokerSet, request: ElectRequest) -> Decision:
     lost = MasterElected(
         broker_name=broker_set.broker_name,
         new_master_broker_id=None,

@@ -69,6 +69,18 @@ def held_back(ids: Iterable[BrokerId], alive: Alive, info: InfoOf) -> frozenset[
     return frozenset() if not missing and len(less) == len(members) else less
 
 
+def is_master_best(
+    ids: Iterable[BrokerId], master: BrokerId | None, alive: Alive, info: InfoOf
+) -> bool:
+    """Whether all of the SyncStateSet are there, and all but the master came back with less.
+
+    A master that must not reign on, for its machine lost power, has no heir then, and nobody has more.
+    """
+    members = frozenset(ids)
+    heirs = members - {master}
+    return bool(heirs) and all(map(alive, members)) and held_back(members, alive, info) == heirs
+
+
 def _try(
     ids: Iterable[BrokerId],
     old_master: BrokerId | None,

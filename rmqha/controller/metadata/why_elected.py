@@ -18,7 +18,7 @@ CANDIDATES_MAX = 32
 """So many are written down with an election; the elected one is always among them."""
 
 ELECTED = "elected"
-CAME_BACK = "came back with less, and others of the SyncStateSet are missing"
+CAME_BACK = "came back with less, and others of the SyncStateSet may have more"
 _RANKS = ("older epoch", "shorter log", "lower priority", "greater id")
 
 
