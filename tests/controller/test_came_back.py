@@ -35,6 +35,15 @@ def all_gone(driver: Driver) -> None:
     assert driver.master()[0] is None
 
 
+def listening_anew(before: Driver) -> Driver:
+    """A controller that has the same log, and has heard nobody yet."""
+    driver = Driver(now_ms=before.now_ms)
+    for record in before.log:
+        driver.log.append(record)
+        driver.step(Committed(len(driver.log), record))
+    return driver
+
+
 def why_not(driver: Driver, broker_id: int) -> str:
     """The last verdict on a replica, as the election's history has it."""
     last = driver.machine.state.sets[NAME].elections[-1]
@@ -166,6 +175,25 @@ def test_slave_when_it_asks_to_be_elected_anew_then_it_is_not(driver: Driver) ->
     assert driver.master() == (1, 1)
 
 
+@pytest.mark.parametrize("says", [False, True])
+def test_heir_when_it_came_with_nothing_and_its_master_is_there_then_it_is_not_elected(
+    driver: Driver, *, says: bool
+) -> None:
+    """A master that lost power names its heir, and may not say what it has itself: the heir was emptied,
+    and was elected by controllers that began to listen only now."""
+    anew = listening_anew(driver)
+    anew.beat(2, connection=12, **offsets(0))
+    if says:
+        anew.beat(1, **offsets(CONFIRMED))
+    else:
+        anew.ask(1003, 1, clusterName=CLUSTER, brokerName=NAME, brokerId=1, brokerAddress="h:1")
+    refused = name_heir(anew, 2)
+    assert (refused.code, refused.ext_fields) == (2012, {"masterIsBest": "true"})
+    assert name_heir(anew, 1, anew="true").code == 2004
+    anew.beat(1, **offsets(CONFIRMED))
+    assert anew.master()[0] == 1
+
+
 def test_master_when_another_heir_is_missing_then_it_is_not_the_best(driver: Driver) -> None:
     """What that one holds may be acknowledged."""
     driver.register(3)
@@ -202,10 +230,7 @@ def test_replica_when_its_log_is_empty_then_it_waits_whatever_this_controller_ha
 ) -> None:
     """One that has started anew does not know what the set had."""
     all_gone(driver)
-    anew = Driver(now_ms=driver.now_ms)
-    for record in driver.log:
-        anew.log.append(record)
-        anew.step(Committed(len(anew.log), record))
+    anew = listening_anew(driver)
     anew.beat(2, connection=12, **offsets(0))
     anew.pass_time(30_000)
     anew.beat(2, connection=12, **offsets(0))
@@ -232,10 +257,7 @@ def test_replica_when_it_has_not_said_what_it_has_then_nobody_takes_it_for_what_
     """It registers, and its heartbeat is late: what the controller knows is of the process before."""
     all_gone(driver)
     if anew:
-        before, driver = driver, Driver(now_ms=driver.now_ms)
-        for record in before.log:
-            driver.log.append(record)
-            driver.step(Committed(len(driver.log), record))
+        driver = listening_anew(driver)
     fields = {"clusterName": CLUSTER, "brokerName": NAME, "brokerId": 2, "brokerAddress": "h:2"}
     assert driver.ask(1003, 12, **fields).code == 0
     driver.pass_time(6_000)

@@ -15,6 +15,8 @@ TELLING, SEEDS_MAX = 125, 20
 """A seed in which the emptied one is back first."""
 ONLY_HEIR = 1_100_148
 """A seed in which the master lost power, and its only heir was emptied."""
+FORGOTTEN = 1_100_330
+"""The same, and all controllers were restarted."""
 
 
 def play() -> list[Outcome]:
@@ -26,6 +28,14 @@ def play() -> list[Outcome]:
 @pytest.mark.slow
 def test_replica_when_it_was_emptied_then_nothing_that_was_acknowledged_is_lost() -> None:
     assert sum(one.counts.get(EMPTIED_MEMBER, 0) for one in play()) > 0
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+def test_heir_when_it_was_emptied_and_no_controller_remembers_it_then_it_is_not_elected() -> None:
+    """Its master lost power and named it, and had not said what it has itself."""
+    kind = ReplicaOptions(emptied=True, sync_flush=True)
+    assert run_replica_seed(FORGOTTEN, kind).counts[EMPTIED_MEMBER] == 1
 
 
 @pytest.mark.sim

@@ -7,7 +7,7 @@ goes to the smallest id. Of those in sync, who says that its disk stands still c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decision import SOMETHING, LiveInfo
@@ -52,21 +52,29 @@ def elect(
 def held_back(ids: Iterable[BrokerId], alive: Alive, info: InfoOf) -> frozenset[BrokerId]:
     """Who of the SyncStateSet may not be elected yet: others may still have what they lack.
 
-    One that came back with less than it had confirmed waits until all members of the set are there: an
-    operator may have emptied it, or its machine lost power. Then nobody has more than the best of them.
-    So does one that came with nothing and was not taken in since, unless those that are missing were
-    empty as well: who began to listen only now does not know what it had.
+    One that came back with less than it had confirmed waits until all members of the set are there and
+    have said what they have: an operator may have emptied it, or its machine lost power. Then nobody has
+    more than the best of them. So does one that came with nothing and was not taken in since, unless all
+    others are empty as well: who began to listen only now does not know what it had.
     """
     members = tuple(ids)
-    missing = [info(one) for one in members if not alive(one)]
-    others_have = any(said is None or said.max_offset != 0 for said in missing)
+    said = {one: info(one) for one in members}
     less = frozenset(
         one
-        for one in members
-        if (said := info(one)) is not None
-        and (said.lacks_to > SOMETHING or (others_have and (said.lacks_to > 0 or said.unsaid)))
+        for one, own in said.items()
+        if own is not None
+        and (
+            own.lacks_to > SOMETHING
+            or ((own.lacks_to > 0 or own.unsaid) and _may_others_have(one, said))
+        )
     )
-    return frozenset() if not missing and len(less) == len(members) else less
+    complete = all(alive(one) and own is not None and not own.unsaid for one, own in said.items())
+    return frozenset() if complete and len(less) == len(members) else less
+
+
+def _may_others_have(broker_id: BrokerId, said: Mapping[BrokerId, LiveInfo | None]) -> bool:
+    others = (own for one, own in said.items() if one != broker_id)
+    return any(own is None or own.unsaid or own.max_offset != 0 for own in others)
 
 
 def is_master_best(
@@ -78,7 +86,7 @@ def is_master_best(
     """
     members = frozenset(ids)
     heirs = members - {master}
-    return bool(heirs) and all(map(alive, members)) and held_back(members, alive, info) == heirs
+    return bool(heirs) and all(map(alive, members)) and heirs <= held_back(members, alive, info)
 
 
 def _try(
