@@ -29,7 +29,7 @@ from rmqha.cli.process import (
     make_room,
     prepare_machine,
     print_config,
-    read_settings,
+    read_properties,
     settle_memory,
 )
 from rmqha.cli.reload import Part, Reloader
@@ -44,6 +44,7 @@ from rmqha.runtime.aio.disk import lock_directory
 from rmqha.runtime.aio.loop import run
 from rmqha.runtime.aio.machine import MACHINE
 from rmqha.runtime.aio.tls import Tls
+from rmqha.runtime.environment import not_from, overlaid, settings_of
 from rmqha.runtime.logs import Logger, configure_logs
 from rmqha.runtime.ports import Network
 from rmqha.web import settings as status_page_settings
@@ -86,12 +87,16 @@ def read_config(path: str | None) -> ControllerConfig:
     Raises:
         ConfigInvalid: no file, an unreadable one, or one whose content cannot be used.
     """
-    properties = named_by_pod(read_settings(path, "controllerDLegerPeers", DEFAULTS), os.environ)
+    over = settings_of(os.environ, DEFAULTS)
+    without_file = path is None and "controllerDLegerPeers" in over
+    in_file = {} if without_file else read_properties(path, "controllerDLegerPeers")
+    properties = named_by_pod(overlaid(in_file, over), os.environ)
     try:
         config = load_config(
             properties,
             home=os.environ.get("ROCKETMQ_HOME", ""),
             user_home=os.path.expanduser("~"),
+            outside=not_from(in_file, properties, over),
         )
     except ConfigInvalid as error:
         raise ConfigInvalid(f"{path or 'environment'}: {error}") from error

@@ -49,7 +49,7 @@ from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import lock_directory
 from rmqha.runtime.aio.loop import run
 from rmqha.runtime.aio.machine import MACHINE
-from rmqha.runtime.environment import overlaid, settings_of
+from rmqha.runtime.environment import not_from, overlaid, settings_of
 from rmqha.runtime.logs import Logger, configure_logs
 from rmqha.web import settings as status_page_settings
 
@@ -102,6 +102,7 @@ def read_configs(path: str | None) -> Configs:
     over = settings_of(os.environ, known)
     in_file = {} if path is None else read_properties(path, "")
     properties = named_by_pod(overlaid(in_file, over), os.environ)
+    outside = not_from(in_file, properties, over)
     controller = None
     try:
         namesrv = load_config(
@@ -109,10 +110,12 @@ def read_configs(path: str | None) -> Configs:
             user_home=user_home,
             home=home,
             store_path="" if path is None else os.path.abspath(path),
-            outside={key: in_file.get(key) for key in over},
+            outside=outside,
         )
         if namesrv.boolean("enableControllerInNamesrv"):
-            controller = load_controller_config(properties, home=home, user_home=user_home)
+            controller = load_controller_config(
+                properties, home=home, user_home=user_home, outside=outside
+            )
     except ConfigInvalid as error:
         raise ConfigInvalid(f"{path}: {error}" if path else str(error)) from error
     if path is not None:
@@ -238,7 +241,7 @@ class _Node:
         labels = prometheus.labels_of(values)
         labels["address"] = f"{values['bindAddress']}:{server.port}"
         found: list[PrometheusCollector] = [
-            Collector(labels, prometheus.in_loop(server.scrape)),
+            Collector(labels, prometheus.in_turns_of_loop(server.scrape)),
             tls_collector(self._tls, labels),
         ]
         rejected: list[tuple[dict[str, str], Counter[str]]] = [(labels, server.rejected)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.controller.bounds import out_of_bounds
 from rmqha.controller.settings import (
     ALIASES,
     BLACK_LIST,
@@ -77,8 +78,8 @@ def _malformed(key: str, value: str, default: str) -> str | None:
     """Why a value is none of its default's kind; None when it is."""
     if default.isdigit() and not is_integer(value):
         return f"{key}={value} is not a number"
-    if default.isdigit() and int(value) < 0:
-        return f"{key}={value} must not be negative"
+    if default.isdigit():
+        return out_of_bounds(key, int(value))
     if default in ("true", "false") and value.lower() not in ("true", "false"):
         return f"{key}={value} is neither true nor false"
     return None

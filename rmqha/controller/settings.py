@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 import zlib
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -17,13 +19,15 @@ from rmqha.auth.settings import AuthSettings
 from rmqha.auth.settings import load_settings as load_auth_settings
 from rmqha.base.errors import ConfigInvalid
 from rmqha.base.proofs import check_secrets
+from rmqha.controller.bounds import contradiction, out_of_bounds
 from rmqha.controller.raft.settings import RaftSettings
-from rmqha.remoting.address import PORT_MAX, format_address, parse_address, split_addresses
+from rmqha.remoting.address import format_address, parse_address, split_addresses
 from rmqha.remoting.settings import SERVER_DEFAULTS, too_little_held
 from rmqha.runtime.tls_settings import TLS_DEFAULTS
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
 from rmqha.web.settings import status_address
 
+NOTHING: Mapping[str, str | None] = MappingProxyType({})
 BLACK_LIST = ("configBlackList", "configStorePath", "rocketmqHome")
 
 # Defaults as Java prints them. Every key of this table is shown by 1010.
@@ -111,9 +115,6 @@ MUTABLE = frozenset(
     }
 )
 ALIASES = {"processReadEvent": "isProcessReadEvent"}
-GRACE_MS_MAX = 100
-HEARTBEAT_TIMEOUT_MS_LEAST = 1_000
-PROBE_TIMEOUT_MS_MAX = 60_000
 PROBE_LEASED, PROBE_ALL = "leased", "all"
 """Which masters are asked when they are silent: those that hold a write lease, or Java's as well."""
 SNAPSHOT_SPREAD = 4
@@ -150,6 +151,9 @@ class ControllerConfig(Struct):
         store_path: directory of log and snapshots.
         auth: users and permissions.
         style: ``DLedger`` or ``jRaft``: whose spelling of 1005 operators' scripts expect.
+        unknown: keys of the file that this process has no use for.
+        outside: what the file says of keys that the environment has said, None for nothing. Those
+            may be secrets, and are never written.
     """
 
     values: dict[str, str]
@@ -160,6 +164,13 @@ class ControllerConfig(Struct):
     auth: AuthSettings
     style: str = "DLedger"
     unknown: tuple[str, ...] = ()
+    outside: Mapping[str, str | None] = NOTHING
+
+    @property
+    def to_store(self) -> dict[str, str]:
+        """What the file holds after a change."""
+        found = {**self.values, **self.outside}
+        return {key: value for key, value in found.items() if value is not None}
 
     @property
     def this(self) -> Peer:
@@ -202,13 +213,17 @@ class ControllerConfig(Struct):
         )
 
 
-def load_config(properties: dict[str, str], *, home: str, user_home: str) -> ControllerConfig:
+def load_config(
+    properties: dict[str, str], *, home: str, user_home: str,
+    outside: Mapping[str, str | None] = NOTHING,
+) -> ControllerConfig:  # fmt: skip
     """Check a properties file's content.
 
     Args:
         properties: as read.
         home: ROCKETMQ_HOME or empty; it only appears in 1010.
         user_home: for Java's default store path.
+        outside: what the file says of the properties that are not from it.
 
     Raises:
         ConfigInvalid: the first key that cannot be used, and why.
@@ -232,7 +247,7 @@ def load_config(properties: dict[str, str], *, home: str, user_home: str) -> Con
     values["configStorePath"] = values["configStorePath"] or config_store
     config = ControllerConfig(
         values, group, self_id, peers, os.path.join(store, "rmqha"), load_auth_settings(values),
-        style, unknown,
+        style, unknown, outside,
     )  # fmt: skip
     values["listenPort"] = str(config.this.port)
     _check_numbers(config)
@@ -241,16 +256,10 @@ def load_config(properties: dict[str, str], *, home: str, user_home: str) -> Con
 
 def _check_numbers(config: ControllerConfig) -> None:
     for key, default in DEFAULTS.items():
-        if default.isdigit() and config.integer(key) < 0:
-            raise ConfigInvalid(f"{key}={config.values[key]} must not be negative")
-    if config.integer("brokerCloseGraceMs") > GRACE_MS_MAX:
-        raise ConfigInvalid(f"brokerCloseGraceMs must be at most {GRACE_MS_MAX}")
-    if config.integer("activeProbeTimeoutMillis") > PROBE_TIMEOUT_MS_MAX:
-        raise ConfigInvalid(f"activeProbeTimeoutMillis must be at most {PROBE_TIMEOUT_MS_MAX}")
-    if config.integer("heartbeatTimeoutMaxMs") < HEARTBEAT_TIMEOUT_MS_LEAST:
-        raise ConfigInvalid(f"heartbeatTimeoutMaxMs must be at least {HEARTBEAT_TIMEOUT_MS_LEAST}")
-    if config.integer("metricsPromExporterPort") > PORT_MAX:
-        raise ConfigInvalid(f"metricsPromExporterPort must be at most {PORT_MAX}")
+        if default.isdigit() and (reason := out_of_bounds(key, config.integer(key))) is not None:
+            raise ConfigInvalid(reason)
+    if (reason := contradiction(config.values, len(config.peers))) is not None:
+        raise ConfigInvalid(reason)
     if (reason := too_little_held(config.values["heldBytesMax"])) is not None:
         raise ConfigInvalid(reason)
     status_address(config.values)

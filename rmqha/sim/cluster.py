@@ -240,7 +240,6 @@ class SimCluster:
                 "raftSnapshotChunkBytes": str(self.options.snapshot_chunk_bytes),
                 "raftEntriesPerRequestMax": str(self.options.entries_per_request_max),
                 "raftRequestsInFlightMax": str(self.options.requests_in_flight_max),
-                "walSegmentBytes": str(self.options.wal_segment_bytes),
                 "raftDigestEveryEntries": str(self.options.digest_every),
                 "adoptUnknownBrokers": str(self.options.adopting).lower(),
                 "enableElectUncleanMaster": str(self.options.unclean).lower(),
@@ -250,6 +249,8 @@ class SimCluster:
             home="",
             user_home="/home",
         )
+        # Smaller than an operator may have it: a story has some hundred entries.
+        config.values["walSegmentBytes"] = str(self.options.wal_segment_bytes)
         return ControllerService(
             config, on_fatal=lambda error: self._failed(host, error), observer=self, **ports
         )

@@ -62,7 +62,7 @@ def happenings(now_ms: int) -> list[LeaseEvent]:
     ]  # fmt: skip
     found += [
         wl.Named(CONTROLLERS, CONTROLLERS), wl.Named(CONTROLLERS[:1], CONTROLLERS[:1]),
-        wl.Named(CONTROLLERS, ("c3:1",)),
+        wl.Named(CONTROLLERS, ("c3:1",)), wl.Named(CONTROLLERS),
     ]  # fmt: skip
     for one in (*CONTROLLERS, "unknown:1"):
         found += [wl.Led(one), wl.Left(one), wl.Vouched(one, now_ms), wl.Vouched(one, 0)]

@@ -265,6 +265,35 @@ def test_lease_when_the_file_lacks_the_leader_then_its_promise_is_needed_all_the
     assert lease.is_held
 
 
+def test_lease_when_the_file_loses_members_that_go_by_other_names_then_it_needs_a_new_proof() -> (
+    None
+):
+    """One host name is left of three, none is a member's address: one controller kept the lease alone.
+
+    The leader has to say again who the members are before its word counts; it may be cut off.
+    """
+    hosts = ("h0:1", "h1:1", "h2:1")
+    lease = WriteLease(hosts, LEASE_MS)
+    lease.step(0, Named(hosts, CONTROLLERS))
+    lease.step(0, Led("c0:1"))
+    lease.step(0, Reigned())
+    for one in (*hosts, *CONTROLLERS):
+        lease.step(10, Vouched(one, 5))
+    lease.step(20, Confirmed(asked(lease, 20)))
+    assert lease.is_held
+    made = lease.step(30, Named(hosts[:1]))
+    assert Grant(0) in made
+    assert notes(made) == ["write_lease_lost"]
+    for now_ms in range(1_000, 3 * LEASE_MS, 1_000):
+        lease.step(now_ms, Vouched("h0:1", now_ms))
+        assert not lease.is_held
+    lease.step(3 * LEASE_MS, Named(hosts[:1], CONTROLLERS))
+    for one in ("h0:1", *CONTROLLERS[:2]):
+        lease.step(3 * LEASE_MS, Vouched(one, 3 * LEASE_MS))
+    lease.step(3 * LEASE_MS, Confirmed(asked(lease, 3 * LEASE_MS)))
+    assert lease.is_held
+
+
 MEMBER_STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("member"), st.sampled_from(FIVE)),

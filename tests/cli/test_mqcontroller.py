@@ -232,7 +232,7 @@ def test_bad_usage_ends_with_2_and_a_reason(
         (b"controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-h:1\ncontrollerDLegerSelfId=n0\n"
          b"raftHeartbeatMs=5000", "raftHeartbeatMs=5000 must be below raftLeaseMs=90"),
         (b"controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-h:1\ncontrollerDLegerSelfId=n0\n"
-         b"metricsPromExporterPort=70000", "metricsPromExporterPort must be at most 65535"),
+         b"metricsPromExporterPort=70000", "metricsPromExporterPort=70000 must be at most 65535"),
     ],
 )  # fmt: skip
 def test_a_bad_file_ends_with_2_and_names_file_and_key(

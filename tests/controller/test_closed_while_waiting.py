@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rmqha.controller.aio.group_requests import CHANGES_MAX
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.sim.cluster import SimOptions
@@ -56,3 +57,29 @@ def test_master_when_it_ends_while_its_request_waits_for_a_round_then_it_is_repl
     cluster.kill(master.host)
     assert cluster.run_until(lambda: cluster.has_master_after(epoch), 15_000) < SECOND_MS
     assert not waiting.keys() & service._reads.keys()
+
+
+def test_asker_when_it_ends_while_its_change_of_the_group_waits_then_others_may_ask(
+    cluster: Cluster,
+) -> None:
+    """Eight interrupted ``addController`` kept out every change and handover for ten minutes."""
+    master, leader = cluster.master(), cluster.the_leader()
+    service = cluster.controllers[leader]
+    one = service.machine.state.sets["set-0"]
+    assert one.master_broker_id is not None
+    known = service.machine.liveness.info(one.cluster_name, "set-0", one.master_broker_id)
+    assert known is not None
+    assert known.connection is not None
+    connection = service.server.connection(known.connection)
+    assert connection is not None
+    fields = {"action": "add", "nodeId": "n9", "address": "nowhere:1", "waitMs": "600000"}
+    code = int(RequestCode.CHANGE_CONTROLLER_MEMBERS)
+    asked = [RemotingCommand(code, ext_fields=fields) for _ in range(CHANGES_MAX)]
+    context = cluster.net.contexts[leader].copy()
+    cluster.loop.call_soon(service.on_commands, connection, asked, context=context)
+    cluster.run_for(1_000)
+    assert len(service._group._waiting) == CHANGES_MAX
+    cluster.kill(master.host)
+    cluster.run_for(100)
+    assert len(service._group._waiting) == 0
+    assert service.raft.members().find("n9") is not None

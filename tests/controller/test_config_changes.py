@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 from typing import cast
 
 import pytest
 
 from rmqha.base.errors import DiskFailed
+from rmqha.cli.mqcontroller import read_config
+from rmqha.cli.mqnamesrv import read_configs
 from rmqha.controller.aio.config_changes import ConfigChanges
 from rmqha.controller.settings import load_config
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
+from rmqha.runtime.properties import parse_properties
 from rmqha.sim.disk import SimDisk
 
 UPDATE_CONFIG, SYSTEM_ERROR = 1009, 1
@@ -30,6 +34,18 @@ class Broken(SimDisk):
     async def write_atomic(self, path: str, data: bytes) -> None:
         """Never done."""
         raise self.error
+
+
+class Kept(SimDisk):
+    """A disk that has each file at once."""
+
+    def __init__(self) -> None:
+        super().__init__(random.Random(1))
+        self.text = ""
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        """Kept as it is."""
+        self.text = data.decode()
 
 
 class Asker:
@@ -67,3 +83,38 @@ async def test_update_when_the_file_cannot_be_stored_then_whoever_asked_is_told(
     (answer,) = asker.answers
     assert answer.code == SYSTEM_ERROR
     assert (answer.remark or "").startswith("changed, but not stored: ")
+
+
+SECRETS = {
+    "raftSecret": "from-the-environment-0123456789",
+    "tls.server.keyPassword": "from-the-environment-too",
+}
+
+
+@pytest.mark.parametrize("embedded", [False, True], ids=["controller", "in a name server"])
+async def test_update_when_the_environment_has_said_some_then_the_file_keeps_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, embedded: bool
+) -> None:
+    """Secrets are given by variables so that they stand in no file; the first 1009 wrote them."""
+    path = tmp_path / "controller.conf"
+    path.write_text(
+        f"controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-pod-0.svc:9878\nlogLevel=info\n"
+        f"enableControllerInNamesrv={str(embedded).lower()}\nconfigStorePath={path}\n"
+    )
+    variables = {**SECRETS, "logLevel": "error", "MY_POD_NAME": "pod-0"}
+    for key, value in variables.items():
+        monkeypatch.setenv(key, value)
+    config = read_configs(str(path)).controller if embedded else read_config(str(path))
+    assert config is not None
+    assert config.self_id == "n0"
+    assert {key: config.values[key] for key in SECRETS} == SECRETS
+    disk, tasks, asker = Kept(), Tasks(Logger()), Asker()
+    changes = ConfigChanges(config, disk=disk, tasks=tasks, log=Logger(), on_changed=lambda: None)
+    body = b"electMasterMaxRetryCount=4\n"
+    changes.answer(cast("Connection", asker), RemotingCommand(UPDATE_CONFIG, body=body))
+    await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+    stored = parse_properties(disk.text)
+    assert asker.answers[0].code == 0
+    assert stored["electMasterMaxRetryCount"] == "4"
+    assert stored["logLevel"] == "info"
+    assert not {"raftSecret", "tls.server.keyPassword", "controllerDLegerSelfId"} & set(stored)

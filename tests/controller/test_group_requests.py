@@ -8,7 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from rmqha.controller.aio.group_requests import LOOK_MS, TRANSFER_MS, GroupRequests
+from rmqha.controller.aio.group_requests import (
+    CHANGES_MAX,
+    LOOK_MS,
+    TRANSFER_MS,
+    GroupRequests,
+)
+from rmqha.controller.raft.membership import UNDER_WAY
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.aio.tasks import Tasks
@@ -74,7 +80,7 @@ async def asked(raft: Raft, code: int, fields: dict[str, str]) -> tuple[int, str
         log=log,
     )
     command = RemotingCommand(code, ext_fields=fields)
-    peer = SimpleNamespace(send=answer.set_result, peer="127.0.0.1:1", is_closing=False)
+    peer = SimpleNamespace(send=answer.set_result, peer="127.0.0.1:1", is_closing=False, id=1)
     requests.answer(cast(Any, peer), command)
     async with asyncio.timeout(5):
         found = await answer
@@ -124,3 +130,46 @@ async def test_removal_when_it_is_done_then_whether_there_was_such_a_member_is_s
     """A success for who asks again; who mistyped the id must not stop a voter."""
     fields = {"action": "remove", "nodeId": node_id}
     assert await asked(Raft(None), RequestCode.CHANGE_CONTROLLER_MEMBERS, fields) == (0, said)
+
+
+class Busy(Raft):
+    """A leader whose group is being changed by others, for ever."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.turn = asyncio.Event()
+
+    async def change_members(self, member: object, *, joins: bool) -> str:
+        return UNDER_WAY
+
+    async def sleep(self, delay_ms: float) -> None:
+        await self.turn.wait()
+
+
+async def test_asker_when_it_is_gone_then_its_request_ends_and_makes_room() -> None:
+    """So many interrupted addController kept everybody out for as long as they wanted to wait."""
+    raft, log = Busy(), cast(Any, Silent())
+    requests = GroupRequests(
+        "group", cast(Any, raft), cast(Any, None), cast(Any, None), clock=cast(Any, raft),
+        tasks=Tasks(log), log=log,
+    )  # fmt: skip
+    told: list[RemotingCommand] = []
+    fields = {"action": "remove", "nodeId": "n1", "waitMs": "600000"}
+    command = RemotingCommand(RequestCode.CHANGE_CONTROLLER_MEMBERS, ext_fields=fields)
+    for number in range(CHANGES_MAX + 1):
+        peer = SimpleNamespace(send=told.append, peer="127.0.0.1:1", is_closing=False, id=number)
+        requests.answer(cast(Any, peer), command)
+        if number % 2:
+            await asyncio.sleep(0)  # some have begun to wait, and the newest has not run yet
+    assert [one.code for one in told] == [ResponseCode.SYSTEM_BUSY]
+    told.clear()
+    for number in (2, CHANGES_MAX - 1):
+        requests.on_closed(number)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    peer = SimpleNamespace(send=told.append, peer="127.0.0.1:1", is_closing=False, id=99)
+    for _ in range(3):
+        requests.answer(cast(Any, peer), command)
+    assert len(told) == 1  # two have come in, the third has not
+    for number in range(100):
+        requests.on_closed(number)

@@ -427,3 +427,15 @@ def test_dead_stranger_when_it_is_registered_then_it_is_a_dead_broker() -> None:
     assert room.victim(registered=True) == ("c", "a", ONE)
     room.turned(("c", "a", ONE), registered=False)
     assert room.victim(registered=False) == ("c", "a", ONE)
+
+
+def test_forgotten_broker_when_its_deadline_passes_then_nobody_hears_of_its_death() -> None:
+    """A living stranger made room; its end in the heap is void, and is no death of anybody."""
+    live = guarded(brokers_max=1)
+    beat(live, 0, 1, broker_id=1001, heartbeatTimeoutMills=1_000)
+    beat(live, 0, 2, broker_id=1, heartbeatTimeoutMills=100_000)
+    assert live.next_deadline_ms() == 100_001
+    assert live.expire(5_000) == []
+    # Whoever is told dead is known as such: the room of the table would be counted wrongly.
+    beat(live, 6_000, 3, broker_id=2, heartbeatTimeoutMills=100_000)
+    assert live.living(6_000) == [("c", "a", ONE), ("c", "a", TWO)]

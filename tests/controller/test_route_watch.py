@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import cast
 
 import pytest
 
 from rmqha.auth.registered import ProvenAddresses
-from rmqha.controller.aio.route_watch import RouteWatch
+from rmqha.controller.aio.route_watch import (
+    CONFIG_BYTES_MAX,
+    MEMBERS_BYTES_MAX,
+    WATCHES_MAX,
+    RouteWatch,
+)
 from rmqha.controller.metadata.messages import (
     RouteFollowed,
     RouteUnknown,
@@ -154,3 +160,80 @@ async def test_nonsense_is_no_route_and_time_runs_out(body: bytes) -> None:
     """It ends at the limit, or at once where the answer cannot be read."""
     found = await outcome(Peer((ResponseCode.SUCCESS, body)), timeout_ms=100)
     assert found == RouteUnknown("broker-a", 7)
+
+
+NAME_SERVER = "10.0.0.9:9876"
+Heard = RouteFollowed | RouteUpdated | RouteUnknown
+
+
+class Answering:
+    """A client whose peers answer at once, or never; the answers are as long as is wanted."""
+
+    def __init__(
+        self, config_bytes: int = 0, members_bytes: int = 0, *, hangs: bool = False
+    ) -> None:
+        config = f"namesrvAddr={NAME_SERVER}\n".encode()
+        members = b'{"brokerMemberGroup":{"brokerAddrs":{0:"' + MASTER.encode() + b'"}}}'
+        self._config = config.ljust(config_bytes, b"#")
+        self._members = members.ljust(members_bytes)
+        self._hangs = hangs
+        self.asked = 0
+
+    async def invoke(
+        self, address: str, request: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        """The answer to 26 or 901."""
+        self.asked += 1
+        if self._hangs:
+            await asyncio.Event().wait()
+        body = self._members if address == NAME_SERVER else self._config
+        return request.reply(ResponseCode.SUCCESS, None, None, body)
+
+
+def watch_by(client: Answering, give: Callable[[Heard], None]) -> RouteWatch:
+    """A watch that asks this client."""
+    clock, proven = SystemClock(), ProvenAddresses(None)
+    return RouteWatch(cast("RemotingClient", client), proven, clock, Logger(), give)
+
+
+@pytest.mark.parametrize(
+    ("config_bytes", "members_bytes", "found"),
+    [
+        (CONFIG_BYTES_MAX, MEMBERS_BYTES_MAX, RouteUpdated("b", 7)),
+        (CONFIG_BYTES_MAX + 1, 0, RouteUnknown("b", 7)),
+        (0, MEMBERS_BYTES_MAX + 1, RouteUnknown("b", 7)),
+    ],
+    ids=["as long as may be", "the broker's is longer", "the name server's is longer"],
+)
+async def test_answer_when_it_is_longer_than_any_real_one_then_it_is_not_read(
+    config_bytes: int, members_bytes: int, found: RouteUpdated | RouteUnknown
+) -> None:
+    """16 MB of lines held the leader's loop for 9 s: another was elected, and asked next."""
+    result: asyncio.Future[Heard] = asyncio.Future()
+
+    def give(event: Heard) -> None:
+        if not isinstance(event, RouteFollowed):
+            result.set_result(event)
+
+    watch = watch_by(Answering(config_bytes, members_bytes), give)
+    watch.watch(WatchRoute("c", "b", 7, MASTER, 100))
+    async with asyncio.timeout(5):
+        assert await result == found
+    await watch.close()
+
+
+async def test_watches_when_they_are_many_then_a_further_set_s_route_is_unknown_at_once() -> None:
+    """Thousands of masters may die at once, and each watch asks a dozen servers."""
+    heard: list[Heard] = []
+    client = Answering(hangs=True)
+    watch = watch_by(client, heard.append)
+    for number in range(WATCHES_MAX):
+        watch.watch(WatchRoute("c", f"b{number}", 7, MASTER, 60_000))
+    assert heard == []
+    watch.watch(WatchRoute("c", "further", 8, MASTER, 60_000))
+    assert heard == [RouteUnknown("further", 8)]
+    watch.watch(WatchRoute("c", "b0", 9, MASTER, 60_000))
+    assert len(heard) == 1  # an older watch of the same set made room
+    await asyncio.sleep(0)
+    assert client.asked == WATCHES_MAX
+    await watch.close()

@@ -588,3 +588,24 @@ def test_a_frame_without_its_padding_is_torn() -> None:
         return await reopen(disk)
 
     assert simulate(story()).entries == list(entries(1, 4))
+
+
+@pytest.mark.parametrize("segment_bytes", [0, 64])
+def test_log_when_a_segment_is_smaller_than_its_opening_frame_then_it_still_takes_entries(
+    segment_bytes: int,
+) -> None:
+    """A new segment was as full as the one before it: files without end, and nothing was durable."""
+    disk = SimDisk(random.Random(1))
+
+    async def story() -> WalContent:
+        bench = Bench(disk, segment_bytes=segment_bytes)
+        await bench.wal.open(SnapshotMeta())
+        for seq in (1, 2, 3):
+            bench.wal.append(Persist(seq, None, entries(seq, seq)))
+            async with asyncio.timeout(1):
+                await bench.wait_durable(seq)
+        await bench.wal.close()
+        assert len(await disk.list_dir(STORE)) == 3
+        return await reopen(disk)
+
+    assert simulate(story()).entries == [*entries(1, 3)]

@@ -22,7 +22,8 @@ Invariants:
 - Who the controllers are may change (``Named``). A majority is needed of those that the configuration
   names and of those that the leader names: such promises meet every majority that an election can
   have, while the one names nodes that are no members, or the other is one change old. What was held
-  goes on if the promises of both new groups hold at that moment; a proof under way begins anew.
+  goes on if the promises of both new groups hold at that moment, and the leader has said who its
+  members are; a proof under way begins anew.
 - The lease is judged by the clock at the moment of the write, never by a timer: a process that
   was stopped wakes up without it. ``Ticked`` only tells logs and figures what has happened.
 
@@ -60,6 +61,7 @@ TABLE: tuple[Transition, ...] = (
     Transition(_HELD, "Left", _BARE, _LEFT, "ADR 0016"),
     Transition(_HELD, "Led", _BARE, _LED, "ADR 0016"),
     Transition(_HELD, "Named", _BARE, _NAMED, "ADR 0016"),
+    Transition(_HELD, "Named", _ASKING, "nobody has said who the members are", "ADR 0016"),
     # The watcher of a broker that stands still is about to have another elected.
     Transition(_BARE, "Fenced", _FENCED, "always", "ADR 0024"),
     Transition(_ASKING, "Fenced", _FENCED, "always", "ADR 0024"),

@@ -223,6 +223,9 @@ class WriteLease:
         A proof stands if the promises of those who count now hold as well: until this moment nobody
         was elected for the promises of before, and from it on nobody can be for theirs. A question
         that is under way may be answered for a time before they were given.
+
+        Where nobody has said who the members are, one controller may be a majority of what the
+        configuration names, and go on promising alone: the leader has to speak first.
         """
         if isinstance(event, Led):
             self._leader = event.controller
@@ -231,6 +234,7 @@ class WriteLease:
         self._all = frozenset(event.configured + event.members)
         self._vouched = {one: at for one, at in self._vouched.items() if one in self._all}
         self._candidate_until_ms = 0
+        self._proved = self._proved and bool(event.members)
 
     def _look_for_proof(self, now_ms: int, promised_ms: int) -> None:
         """Keep the oldest promise that still holds until a question sent after it is answered."""

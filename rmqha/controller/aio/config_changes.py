@@ -85,7 +85,7 @@ class ConfigChanges:
         try:
             async with self._storing:
                 await self._disk.make_dirs(os.path.dirname(path))
-                text = format_properties(self._config.values)
+                text = format_properties(self._config.to_store)
                 await self._disk.write_atomic(path, text.encode())
         except DiskFailed as error:
             remark = f"changed, but not stored: {error}"

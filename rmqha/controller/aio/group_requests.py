@@ -6,6 +6,7 @@ view. All but the last are for the leader.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator, Mapping
 
 from rmqha.base.errors import ConfigInvalid
@@ -73,7 +74,16 @@ class GroupRequests:
         self._clock = clock
         self._tasks = tasks
         self._log = log
-        self._waiting = 0
+        self._waiting: dict[asyncio.Task[None], int] = {}
+
+    def on_closed(self, connection_id: int) -> None:
+        """Whoever asked over this connection is gone, and makes room for others.
+
+        What the group has begun goes on; what it has not is not begun.
+        """
+        for task, asker in list(self._waiting.items()):
+            if asker == connection_id:
+                task.cancel()
 
     def answer(self, connection: Connection, command: RemotingCommand) -> None:
         """Answer one of :data:`CODES`, now or when it is done."""
@@ -81,11 +91,12 @@ class GroupRequests:
             self._long.add(connection, command, self._view())
         elif not self._raft.is_ready_leader:
             tell(connection, command, command.reply(NOT_LEADER.code, NOT_LEADER.remark))
-        elif self._waiting >= CHANGES_MAX:
+        elif len(self._waiting) >= CHANGES_MAX:
             tell(connection, command, command.reply(ResponseCode.SYSTEM_BUSY, UNDER_WAY))
         else:
-            self._waiting += 1
-            self._tasks.start(self._later(connection, command), name="group request")
+            task = self._tasks.start(self._later(connection, command), name="group request")
+            self._waiting[task] = connection.id
+            task.add_done_callback(self._waiting.pop)
 
     async def _later(self, connection: Connection, command: RemotingCommand) -> None:
         fields = command.ext_fields or {}
@@ -94,14 +105,21 @@ class GroupRequests:
                 code, remark = await self._transfer(fields)
             else:
                 code, remark = await self._change(fields)
-        finally:
-            self._waiting -= 1
-        self._log.log(
-            "warning", "group_change_asked", address=connection.peer, asked=told_fields(fields),
-            request=command.code, code=int(code), remark=remark,
-        )  # fmt: skip
+        except asyncio.CancelledError:
+            self._say(connection, command, ResponseCode.SYSTEM_BUSY, "nobody waits for it any more")
+            raise
+        self._say(connection, command, code, remark)
         if not connection.is_closing:
             tell(connection, command, command.reply(code, remark or None))
+
+    def _say(
+        self, connection: Connection, command: RemotingCommand, code: ResponseCode, remark: str
+    ) -> None:
+        self._log.log(
+            "warning", "group_change_asked", address=connection.peer,
+            asked=told_fields(command.ext_fields or {}), request=command.code, code=int(code),
+            remark=remark,
+        )  # fmt: skip
 
     # -- members -----------------------------------------------------------------------------
 

@@ -332,6 +332,7 @@ class ControllerService:
     def on_closed(self, connection: Connection, error: Exception | None) -> None:
         """A connection ended: a peer's, a broker's or a tool's."""
         self.raft.peers.on_closed(connection.id)
+        self._group.on_closed(connection.id)
         if not self._closing:
             self._driver.give(cm.ConnectionClosed(connection.id))
 

@@ -71,6 +71,7 @@ class Wal:
         self._next_seq = 1
         self._segments: list[layout.Segment] = []
         self._file: AppendFile | None = None
+        self._opening_bytes = 0
         self._queue: list[layout.Record] = []
         self._queued_seq = 0
         self._resets: list[asyncio.Future[None]] = []
@@ -231,7 +232,8 @@ class Wal:
             self._idle()
             return
         self._writing = True
-        if self._file.size >= self._segment_bytes:
+        # One that holds its opening frame alone stays: a new one would be as full, and so on for ever.
+        if self._file.size >= max(self._segment_bytes, self._opening_bytes + 1):
             self._roller = asyncio.get_running_loop().create_task(self._roll(), name="new segment")
             return
         records, self._queue = self._queue, []
@@ -303,7 +305,7 @@ class Wal:
             self._next_seq -= 1
             await file.close()
             raise
-        before, self._file = self._file, file
+        before, self._file, self._opening_bytes = self._file, file, file.size
         if before is not None:
             await before.close()
         # Not before it is durable: compaction may delete all segments but the last, and only this

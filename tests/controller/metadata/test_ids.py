@@ -125,3 +125,15 @@ def test_election_when_whoever_was_in_sync_was_cleaned_then_it_is_called_unclean
     assert driver.elect(2).code == ResponseCode.SUCCESS
     assert driver.master()[0] == 2
     assert [one.level for one in driver.notes if one.event == "master_elected_unclean"] == ["error"]
+
+
+def test_id_when_it_is_taken_again_then_it_is_retired_no_more() -> None:
+    """An adopted broker comes back under its id: it would be refused its own, and its set closed."""
+    driver = Driver(ADOPTING)
+    driver.pair()
+    state = driver.machine.state
+    apply(state, BrokerDataCleaned(NAME, (BrokerId(2),)))
+    assert state.sets[NAME].retired_ids == (2,)
+    apply(state, BrokerIdTaken(CLUSTER, NAME, "h:2", BrokerId(2), "h2:1;1"))
+    assert state.sets[NAME].retired_ids == ()
+    assert list(state.sets[NAME].replicas) == [1, 2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqha.base.ids import Term
-from rmqha.base.machine import Ticked
+from rmqha.base.machine import Note, Ticked
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft import membership
 from rmqha.controller.raft.core import RaftCore
@@ -305,3 +305,52 @@ def test_lease_when_who_answered_its_round_has_lost_its_store_then_that_answer_i
     assert node.quorum_round < number
     answers("n3")
     assert node.quorum_round == number
+
+
+def test_install_when_the_log_was_longer_and_another_s_then_nothing_of_it_counts_as_durable() -> (
+    None
+):
+    """As leader it would count its next entries before they are on its disk, and commit with one other."""
+    core = RaftCore(
+        node_id="n0", members=NAMES, settings=SETTINGS, group=(0, VOTERS),
+        hard_state=HardState(Term(2), None, Standing(VOTER, "s", ())),
+        entries=[Entry(index, Term(1), b"") for index in range(1, 11)],
+    )  # fmt: skip
+    node = core.node
+    assert node.durable_index == 10
+    core.step(999, ev.SnapshotInstalled(SnapshotMeta(5, Term(2), 1, 1)))
+    node.become_leader(1_000)
+    opening = core.step(1_000, Ticked())
+    assert node.log.last_index == 6
+    answer(core, "n1", 6)
+    assert node.commit_index == 5, "one of three has it"
+    for one in opening:
+        if isinstance(one, ev.Persist):
+            core.step(1_002, ev.Persisted(one.seq))
+    assert node.commit_index == 6
+
+
+@pytest.mark.parametrize("joins", [True, False], ids=["add", "remove"])
+def test_change_when_the_leader_s_disk_is_full_then_refused_and_said_why(*, joins: bool) -> None:
+    """It would be in the leader's log alone, count there, and never be committed."""
+    core = leader_of()
+    node = core.node
+    for name in ("n1", "n2"):
+        node.progress[name].answered_ms = 1_000
+    node.no_space = True
+    before = node.log.last_index
+    asked = ev.MembersAsked(1, LEARNER if joins else VOTERS.members[1], joins)
+    told = [one for one in core.step(1_001, asked) if isinstance(one, ev.MembersAnswered)]
+    assert [one.reason for one in told] == ["the disk is full"]
+    assert (node.log.last_index, node.group) == (before, VOTERS)
+
+
+def test_space_when_it_is_gone_again_then_the_leader_asks_everybody_anew_and_says_so() -> None:
+    """Whom it had asked the last time was full as well, hours ago."""
+    core = leader_of()
+    node = core.node
+    node.handed_to, node.all_asked, node.asked_again_ms = {"n1", "n2"}, True, 10**6
+    made = core.step(1_010, ev.SpaceChanged(False))
+    assert node.transfer_target == "n1", "the freshest"
+    assert node.handed_to == {"n1"}
+    assert "raft_transfer_started" in [one.event for one in made if isinstance(one, Note)]

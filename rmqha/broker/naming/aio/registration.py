@@ -111,9 +111,10 @@ class NamesrvRegistration:
     def named(self, servers: tuple[str, ...]) -> None:
         """These are the name servers from here on; none before the first call.
 
-        Each is registered with at its own pace, so that a dead one delays nobody. New ones are told at once. Nobody waits for those that are none any more, and they are not told
-        to forget this broker: one that was only away from a list for a moment would send its clients
-        off. They forget by themselves who registers no more.
+        Each is registered with at its own pace, so that a dead one delays nobody. New ones are told at
+        once. Nobody waits for those that are none any more, and they are not told to forget this broker:
+        one that was only away from a list for a moment would send its clients off. They forget by
+        themselves who registers no more.
         """
         for address in [one for one in self._servers if one not in servers]:
             gone = self._servers.pop(address)
