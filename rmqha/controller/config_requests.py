@@ -22,11 +22,7 @@ from rmqha.controller.settings import (
 )
 from rmqha.remoting.broker_figures import STATUS_PAGE
 from rmqha.remoting.codes import ResponseCode
-from rmqha.runtime.properties import parse_properties, shown_properties
-
-CONFIG_BYTES_MAX = 64 * 1024
-CONFIG_LINES_MAX = 1_000
-"""Of one 1009: all keys with long values are a tenth of that."""
+from rmqha.runtime.properties import parse_properties, shown_properties, too_large_change
 
 
 class ConfigAnswer(NamedTuple):
@@ -46,8 +42,8 @@ def update_config(config: ControllerConfig, body: bytes) -> ConfigAnswer:
     """Check a 1009 and change ``config`` when all of it may be changed."""
     if not body:
         return ConfigAnswer(ResponseCode.SUCCESS, None, {})
-    if len(body) > CONFIG_BYTES_MAX or body.count(b"\n") + body.count(b"\r") >= CONFIG_LINES_MAX:
-        refusal = f"a change has {CONFIG_BYTES_MAX} bytes and {CONFIG_LINES_MAX} lines at most"
+    refusal = too_large_change(body)
+    if refusal is not None:
         return ConfigAnswer(ResponseCode.SYSTEM_ERROR, refusal, {})
     try:
         asked = parse_properties(body.decode())

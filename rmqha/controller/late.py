@@ -11,12 +11,7 @@ Source: our own; Raft's timer does the same (``aio/patient_timer``).
 
 from __future__ import annotations
 
-LATE_MS = 10
-"""Who comes later than this after a deadline has waited for the processor, not for time."""
-READ_MS = 1
-"""After so long the loop has read what was there: it reads before it looks at a timer again."""
-PAUSED_MS = 1_000
-"""Who comes as late as a heartbeat may have lost some."""
+from rmqha.runtime.late import LATE_MS, READ_MS
 
 
 class LateTicks:

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from rmqha.base.ids import NO_TERM, BrokerId
 from rmqha.base.machine import Note, Ticked
-from rmqha.controller.late import PAUSED_MS, LateTicks
+from rmqha.controller.late import LateTicks
 from rmqha.controller.liveness import CLOSE_GRACE_MS_MAX, LiveBroker, Liveness
 from rmqha.controller.metadata.announce import Announcer, SlaveDelays
 from rmqha.controller.metadata.answers import (
@@ -93,6 +93,7 @@ from rmqha.controller.scan import Scan
 from rmqha.controller.twins import Twins, is_at
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.heartbeat import Heartbeat
+from rmqha.runtime.late import PAUSED_MS
 
 __all__ = [
     "AskPeers", "Committed", "Configured", "ConnectionClosed", "ControllerEffect", "ControllerEvent",
@@ -403,7 +404,9 @@ class ControllerMachine:
         applied = apply(self.state, what, tell=own and self._telling.may_tell(now_ms))
         for identity in touched:
             self.liveness.registration_changed(identity)
-        for broker_id in vouched_for(what, members) if applied.changed else ():
+        # What others proposed may be of long ago, read again after a start: it says nothing of a broker
+        # that came back since.
+        for broker_id in vouched_for(what, members) if own and applied.changed else ():
             self.liveness.vouched((cluster, what.broker_name, broker_id))
         if touched and known is not None and what.broker_name not in self.state.sets:
             self._elections.removed(known.cluster_name, what.broker_name)

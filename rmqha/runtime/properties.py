@@ -16,6 +16,10 @@ _UNICODE_ESCAPE = re.compile(r"[0-9A-Fa-f]{4}")
 
 SHOWN_CHARACTERS_MAX = 80
 
+CHANGE_BYTES_MAX = 64 * 1024
+CHANGE_LINES_MAX = 1_000
+"""Of one request that changes a configuration: all keys with long values are a tenth of that."""
+
 SECRET_WORDS = (
     "password",
     "secret",
@@ -48,6 +52,13 @@ def shown_properties(values: Mapping[str, str]) -> bytes:
     return "".join(lines).encode()
 
 
+def too_large_change(body: bytes) -> str | None:
+    """Why a request for other values is not even read; None where it may be."""
+    if len(body) <= CHANGE_BYTES_MAX and body.count(b"\n") + body.count(b"\r") < CHANGE_LINES_MAX:
+        return None
+    return f"a change has {CHANGE_BYTES_MAX} bytes and {CHANGE_LINES_MAX} lines at most"
+
+
 def parse_properties(text: str) -> dict[str, str]:
     """Read key and value of every line; a later line wins.
 
@@ -66,19 +77,20 @@ def parse_properties(text: str) -> dict[str, str]:
 
 def _logical_lines(text: str) -> list[str]:
     lines: list[str] = []
-    pending: str | None = None
+    # Joined once: a line of a million parts that grew with each of them took minutes.
+    parts: list[str] = []
+    joins = False
     for raw in _LINE_END.split(text):
         line = raw.lstrip(" \t\f")
-        if pending is None and (not line or line[0] in "#!"):
+        if not joins and (not line or line[0] in "#!"):
             continue
-        slashes = len(line) - len(line.rstrip("\\"))
-        if slashes % 2:
-            pending = (pending or "") + line[:-1]
-            continue
-        lines.append((pending or "") + line)
-        pending = None
-    if pending:
-        lines.append(pending)
+        joins = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        parts.append(line[:-1] if joins else line)
+        if not joins:
+            lines.append("".join(parts))
+            parts.clear()
+    if any(parts):
+        lines.append("".join(parts))
     return lines
 
 

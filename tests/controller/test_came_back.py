@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqha.controller.machine import Committed, MachineSettings, Reply
+from rmqha.controller.machine import Committed, LeadershipChanged, MachineSettings, Reply
 from rmqha.controller.metadata.why_elected import CAME_BACK
 from tests.controller.metadata.driving import CLUSTER, NAME, Driver
 
@@ -173,6 +173,21 @@ def test_slave_when_it_asks_to_be_elected_anew_then_it_is_not(driver: Driver) ->
     driver.beat(2, connection=12, **offsets(0))
     assert name_heir(driver, 2, anew="true").code == 2012
     assert driver.master() == (1, 1)
+
+
+def test_emptied_replica_when_old_entries_are_read_again_then_they_do_not_vouch_for_it(
+    driver: Driver,
+) -> None:
+    """A restarted controller heard it first, and then applied how a master had once taken it in."""
+    anew = Driver(now_ms=driver.now_ms)
+    anew.step(LeadershipChanged(False, 1))
+    anew.beat(2, connection=12, **offsets(0))
+    for record in driver.log:
+        anew.log.append(record)
+        anew.step(Committed(len(anew.log), record))
+    anew.step(LeadershipChanged(True, 2))
+    refused = anew.elect(2, connection=12)
+    assert (refused.code, CAME_BACK in (refused.remark or "")) == (2012, True)
 
 
 @pytest.mark.parametrize("says", [False, True])

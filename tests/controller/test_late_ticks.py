@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from rmqha.base.machine import Note, Ticked
-from rmqha.controller.late import LATE_MS, PAUSED_MS, READ_MS
 from rmqha.controller.machine import ConnectionClosed, ControllerEvent
+from rmqha.runtime.late import LATE_MS, PAUSED_MS, READ_MS
 from tests.controller.metadata.driving import Driver
 
 TIMEOUT_MS = 10_000

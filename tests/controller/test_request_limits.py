@@ -9,10 +9,11 @@ import pytest
 
 from rmqha.controller import config_requests
 from rmqha.controller.aio.group_requests import told_fields
-from rmqha.controller.config_requests import CONFIG_BYTES_MAX, CONFIG_LINES_MAX, update_config
+from rmqha.controller.config_requests import update_config
 from rmqha.controller.machine import MachineSettings
 from rmqha.controller.metadata import by_address, decide_alter, decide_clean, decide_import
 from rmqha.remoting.codes import ResponseCode
+from rmqha.runtime.properties import CHANGE_BYTES_MAX, CHANGE_LINES_MAX
 from tests.controller.metadata.driving import CLUSTER, NAME, Driver
 from tests.controller.test_config_requests import dledger
 
@@ -27,13 +28,13 @@ def paired() -> Driver:
 
 
 @pytest.mark.parametrize(
-    "body", [b"a" * CONFIG_BYTES_MAX + b"=", b"\n" * CONFIG_LINES_MAX, b"a=b\r" * CONFIG_LINES_MAX]
+    "body", [b"a" * CHANGE_BYTES_MAX + b"=", b"\n" * CHANGE_LINES_MAX, b"a=b\r" * CHANGE_LINES_MAX]
 )
 def test_configuration_when_it_is_too_long_then_it_is_refused_and_not_parsed(
     body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = dledger()
-    fits = b"\n" * (CONFIG_LINES_MAX - 10) + b"electMasterMaxRetryCount=7\n"
+    fits = b"\n" * (CHANGE_LINES_MAX - 10) + b"electMasterMaxRetryCount=7\n"
     assert update_config(config, fits).code == ResponseCode.SUCCESS
     monkeypatch.setattr(config_requests, "parse_properties", None)
     answer = update_config(config, body)

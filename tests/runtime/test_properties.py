@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,13 @@ from hypothesis import strategies as st
 from rmqha.base.errors import ConfigInvalid
 from rmqha.cli.process import read_properties
 from rmqha.runtime.properties import (
+    CHANGE_BYTES_MAX,
+    CHANGE_LINES_MAX,
     SECRET_WORDS,
     format_properties,
     parse_properties,
     shown_properties,
+    too_large_change,
 )
 
 # What java.util.Properties#load (JDK 17) makes of the text on the left.
@@ -134,3 +138,31 @@ def test_a_file_that_is_no_text_is_refused_by_its_name(tmp_path: Path, content: 
         read_properties(str(path), "brokerName")
     assert str(path) in str(caught.value)
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("body", "fits"),
+    [
+        (b"a" * CHANGE_BYTES_MAX, True),
+        (b"a" * (CHANGE_BYTES_MAX + 1), False),
+        (b"\n" * (CHANGE_LINES_MAX - 1), True),
+        (b"\n" * CHANGE_LINES_MAX, False),
+        (b"\r" * CHANGE_LINES_MAX, False),
+        (b"\n\r" * (CHANGE_LINES_MAX // 2), False),
+    ],
+)
+def test_change_when_it_is_larger_than_any_then_why_it_is_not_read(
+    body: bytes, *, fits: bool
+) -> None:
+    """Whoever may change a key may not keep a server busy."""
+    refusal = too_large_change(body)
+    assert refusal == (None if fits else "a change has 65536 bytes and 1000 lines at most")
+
+
+@pytest.mark.costly
+def test_line_when_it_has_very_many_parts_then_it_is_joined_once() -> None:
+    """Copied anew with each part, half a MB takes many seconds."""
+    count, begun = 100_000, time.process_time()
+    found = parse_properties("a=" + "bcdef\\\n" * count + "g")
+    assert found == {"a": "bcdef" * count + "g"}
+    assert time.process_time() - begun < 2
