@@ -45,19 +45,10 @@ def _label(name: str) -> str:
     return fitting if fitting[:1].isalpha() or fitting[:1] == "_" else f"_{fitting}"
 
 
-def in_loop(look: Callable[[], ResultT]) -> Callable[[], ResultT]:
-    """``look`` in the running loop: scrapes come in threads of their own."""
-
-    async def looked() -> ResultT:
-        return look()
-
-    return in_turns_of_loop(looked)
-
-
 def in_turns_of_loop(
     look: Callable[[], Coroutine[object, object, ResultT]],
 ) -> Callable[[], ResultT]:
-    """The same for a look that lets others have their turns."""
+    """A look for a scrape, which has a thread of its own, in the loop's, with turns for others."""
     loop = asyncio.get_running_loop()
     return lambda: asyncio.run_coroutine_threadsafe(look(), loop).result(SCRAPE_TIMEOUT_S)
 

@@ -13,7 +13,7 @@ from rmqha.base.machine import Note
 from rmqha.namesrv.messages import Answer, Stored
 from rmqha.namesrv.settings import BLACK_LIST, DEFAULTS, MUTABLE, NamesrvConfig, malformed
 from rmqha.remoting.codes import ResponseCode
-from rmqha.runtime.properties import parse_properties, shown_properties
+from rmqha.runtime.properties import parse_properties, shown_properties, too_large_change
 
 
 def config_text(config: NamesrvConfig) -> bytes:
@@ -25,6 +25,9 @@ def update_config(config: NamesrvConfig, body: bytes) -> Answer:
     """Check a 318 and change ``config`` when all of it may be changed."""
     if not body:
         return Answer(ResponseCode.SUCCESS)
+    refusal = too_large_change(body)
+    if refusal is not None:
+        return Answer(ResponseCode.SYSTEM_ERROR, refusal)
     try:
         asked = parse_properties(body.decode())
     except (UnicodeDecodeError, ConfigInvalid):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import NamedTuple
 
 from rmqha.base.ids import MASTER_ID
 from rmqha.namesrv.machine import NamesrvMachine
 from rmqha.namesrv.route_table import BrokerAddr
+
+SETS_A_TURN = 1_000
+"""So many are looked at in one turn of the loop, some milliseconds."""
 
 
 class SetFigures(NamedTuple):
@@ -59,11 +62,16 @@ class Scrape(NamedTuple):
     notifications_lost: int
 
 
-def figures(machine: NamesrvMachine, now_ms: int) -> NamesrvFigures:
-    """Look at the tables; ``now_ms`` on their clock."""
+def figures(machine: NamesrvMachine, now_ms: int) -> Generator[None, None, NamesrvFigures]:
+    """Look at the tables, a part at a time; ``now_ms`` on their clock."""
     table = machine.table
-    sets = []
-    for one in sorted(table.sets.values(), key=lambda one: (one.cluster_name, one.broker_name)):
+    sets: list[SetFigures] = []
+    for at, name in enumerate(table.names_by_cluster(), 1):
+        if at % SETS_A_TURN == 0:
+            yield
+        one = table.sets.get(name)
+        if one is None:
+            continue  # it has left meanwhile
         live = (table.live.get(BrokerAddr(one.cluster_name, addr)) for addr in one.addrs.values())
         heard_ms = [broker.last_update_ms for broker in live if broker is not None]
         silent_ms = max(0, now_ms - min(heard_ms, default=now_ms))

@@ -50,6 +50,8 @@ class KvConfig:
 
     def __init__(self, bytes_max: int) -> None:
         self._table: dict[str, _Namespace] = {}
+        # Every registration is answered with that of ordered topics, up to 16 MiB.
+        self._answers: dict[str, bytes] = {}
         self._bytes_max = bytes_max
         self._bytes = 0
 
@@ -77,6 +79,7 @@ class KvConfig:
         return True
 
     def _put(self, namespace: str, key: str, value: str, size: int) -> None:
+        self._answers.pop(namespace, None)
         self._table.setdefault(namespace, _Namespace()).put(key, value)
         self._bytes = size
 
@@ -85,6 +88,7 @@ class KvConfig:
         known = self._table.get(namespace)
         if known is None:
             return
+        self._answers.pop(namespace, None)
         if (value := known.pop(key)) is not None:
             self._bytes -= _size(key, value)
         if not known.values and namespace != ORDER_TOPIC_CONFIG:
@@ -92,9 +96,12 @@ class KvConfig:
             self._bytes -= _size(namespace)
 
     def namespace_body(self, namespace: str) -> bytes | None:
-        """A namespace as a KVTable; None for one that is not there."""
-        table = self._table.get(namespace)
-        return None if table is None else b'{"table":%b}' % table.body()
+        """A namespace as a KVTable, kept until it changes; None for one that is not there."""
+        kept, table = self._answers.get(namespace), self._table.get(namespace)
+        if kept is not None or table is None:
+            return kept
+        body = self._answers[namespace] = b'{"table":%b}' % table.body()
+        return body
 
     def content(self) -> bytes:
         """What ``kvConfig.json`` holds."""

@@ -5,8 +5,8 @@ Source: DefaultRequestProcessor and ClientRequestProcessor, RocketMQ namesrv.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, assert_never
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, NamedTuple, assert_never
 
 from msgspec.structs import replace
 
@@ -27,14 +27,11 @@ from rmqha.namesrv.messages import (
     NamesrvEvent,
     Registration,
     Stored,
+    TimerRang,
 )
 from rmqha.namesrv.register import register
-from rmqha.namesrv.registration import (
-    crc_matches,
-    queue_data_of,
-    read_registration,
-    required,
-)
+from rmqha.namesrv.registration import crc_matches, reading, required
+from rmqha.namesrv.registration_members import queue_data_of
 from rmqha.namesrv.route_table import BrokerAddr, RouteTable
 from rmqha.namesrv.settings import NamesrvConfig
 from rmqha.namesrv.static_topics import front_of
@@ -45,12 +42,19 @@ from rmqha.remoting.data_version import DataVersion
 from rmqha.remoting.headers import bool_field, ext_fields, text_field
 from rmqha.remoting.old_clients import VERSION_5_0_0, knows_static_topics
 from rmqha.remoting.topic_names import UNIT_FLAG, UNIT_SUB_FLAG
+from rmqha.runtime.late import PAUSED_MS, READ_MS
+from rmqha.runtime.parts import at_once
 
 NO_ROUTE_HELP = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 NULL = "null"
 """What Java's remarks call a name that is missing from a question."""
 DONE = Answer(ResponseCode.SUCCESS)
 DISABLED = Answer(ResponseCode.SYSTEM_ERROR, "disable")
+
+
+SMALL_BODY_BYTES_MAX = 64 * 1024
+"""Of a 217 and of a 322: a broker sends the queues of one topic on itself, or a DataVersion. More is
+not even read: JSON with fastjson's bare keys takes half a second a megabyte."""
 
 
 class Request(NamedTuple):
@@ -139,16 +143,28 @@ class NamesrvMachine:
             case ConnectionClosed(connection_id):
                 owned = self.table.owned_by(connection_id)
                 return self._leave_all(owned, "connection closed", event)
+            case TimerRang(due_ms):
+                return self._timer_rang(now_ms, now_ms - due_ms)
             case Ticked():
                 return self._expire(now_ms, event)
             case _:
                 assert_never(event)
 
+    def _timer_rang(self, now_ms: int, late_ms: int) -> list[NamesrvEffect]:
+        """Look for silent brokers when all that they have sent is read."""
+        look = Again(Ticked(), READ_MS)
+        if late_ms < PAUSED_MS:
+            return [look]
+        self.table.spare(now_ms)
+        return [Note("name_server_was_away", "warning", {"late_ms": late_ms}), look]
+
     def _expire(self, now_ms: int, event: Ticked) -> list[NamesrvEffect]:
         silent = self.table.silent(now_ms)
-        connections = {self.table.live[key].connection_id: None for key in silent}
+        connections = {key: self.table.live[key].connection_id for key in silent}
         effects = self._leave_all(silent, "silent for too long", event)
-        return [*effects, *(CloseConnection(one) for one in connections)]
+        # The others of a crowd are cut off when they leave, in the steps after this one.
+        gone = {number: None for key, number in connections.items() if key not in self.table.live}
+        return [*effects, *map(CloseConnection, gone)]
 
     def _leave_all(
         self, keys: list[BrokerAddr], reason: str, event: NamesrvEvent
@@ -167,13 +183,29 @@ class NamesrvMachine:
 
     # -- brokers -----------------------------------------------------------------------------
 
+    def registering(self, request: Request) -> Generator[None, None, Answer]:
+        """Take a 103 part by part; all that it changes is changed with the last of them."""
+        try:
+            return (yield from self._registering(request))
+        except RemoteProtocolError as error:
+            return Answer(ResponseCode.SYSTEM_ERROR, str(error))
+
+    def unregistering(self, request: Request) -> Generator[None, None, Answer]:
+        """Take a 104 in one part, when its time has come."""
+        yield from ()
+        try:
+            return self._unregister(request)
+        except RemoteProtocolError as error:
+            return Answer(ResponseCode.SYSTEM_ERROR, str(error))
+
     def _register(self, request: Request) -> Answer:
+        return at_once(self.registering(request))
+
+    def _registering(self, request: Request) -> Generator[None, None, Answer]:
         if not crc_matches(request.fields, request.body):
             return Answer(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        broker = self._by_whom(
-            request,
-            read_registration(request.version, request.fields, request.body, self.settings),
-        )
+        read = yield from reading(request.version, request.fields, request.body, self.settings)
+        broker = self._by_whom(request, read)
         done = register(
             self.table, self.settings, request.now_ms, request.connection_id, broker,
             self._elected(broker.broker_name),
@@ -217,7 +249,7 @@ class NamesrvMachine:
 
     def _query_data_version(self, request: Request) -> Answer:
         key = _broker_addr(request.fields)
-        asked = DataVersion.of(fastjson.loads(request.body)) if request.body else None
+        asked = DataVersion.of(_small_body(request)) if request.body else None
         self.table.touch(key, request.fields.get("brokerName"), request.now_ms)
         live = self.table.live.get(key)
         if live is None:
@@ -260,7 +292,7 @@ class NamesrvMachine:
         zone = text_field(fields, "__ZONE_NAME", "")
         in_zone = bool_field(fields, "__ZONE_MODE") and bool(zone.strip())
         knows = knows_static_topics(request.version)
-        kept = len(self.table.kept)
+        made = self.table.kept.made
         body = routes.route_body(
             self.table,
             topic,
@@ -276,7 +308,7 @@ class NamesrvMachine:
         if body is None:
             remark = f"No topic route info in name server for the topic: {topic}{NO_ROUTE_HELP}"
             return Answer(ResponseCode.TOPIC_NOT_EXIST, remark)
-        if not knows and topic in self.table.mappings and len(self.table.kept) > kept:
+        if not knows and topic in self.table.mappings and self.table.kept.made > made:
             # Clients ask every 30 s; one line for each time that the route changes is enough.
             return Answer(
                 ResponseCode.SUCCESS, body=body, effects=(self._old_client(request, topic),)
@@ -335,7 +367,7 @@ class NamesrvMachine:
     def _register_topic(self, request: Request) -> Answer:
         """217: one topic, all its queues; dropped as a whole if it names an unknown broker."""
         topic = required(request.fields, "topic")
-        members = fastjson.loads(request.body) if request.body else None
+        members = _small_body(request) if request.body else None
         listed = members.get("queueDatas") if isinstance(members, dict) else None
         if listed is not None and not isinstance(listed, list):
             raise RemoteProtocolError("queueDatas is no list")
@@ -410,3 +442,9 @@ class NamesrvMachine:
 
 def _broker_addr(fields: Mapping[str, str]) -> BrokerAddr:
     return BrokerAddr(required(fields, "clusterName"), required(fields, "brokerAddr"))
+
+
+def _small_body(request: Request) -> Any:
+    if len(request.body) > SMALL_BODY_BYTES_MAX:
+        raise RemoteProtocolError(f"the body is larger than {SMALL_BODY_BYTES_MAX} bytes")
+    return fastjson.loads(request.body)

@@ -113,13 +113,20 @@ class ConnectionClosed(Struct, frozen=True):
     connection_id: int
 
 
-NamesrvEvent = ConnectionClosed | Ticked
+class TimerRang(Struct, frozen=True):
+    """It is time to look for silent brokers, and has been since ``due_ms``."""
+
+    due_ms: int
+
+
+NamesrvEvent = ConnectionClosed | Ticked | TimerRang
 
 
 class Again(Struct, frozen=True):
-    """Give this event once more in the loop's next turn: part of its work is left."""
+    """Give this event in the loop's next turn, or later: part of the work is left."""
 
     event: NamesrvEvent
+    after_ms: int = 0
 
 
 class NotifyMinBrokerId(Struct, frozen=True):

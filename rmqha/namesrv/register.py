@@ -21,6 +21,8 @@ from rmqha.namesrv.settings import RouteSettings
 from rmqha.namesrv.static_topics import list_mappings
 from rmqha.remoting.topic_names import PERM_WRITE
 
+NOTHING: dict[str, None] = {}
+
 
 class Registered(NamedTuple):
     """The outcome of a registration.
@@ -90,12 +92,11 @@ def _refusal(
         return "register broker failed"
     if key not in table.live and len(table.live) >= settings.brokers_max:
         return f"register broker failed: {settings.brokers_max} brokers are registered already"
-    new = sum(broker.broker_name not in table.topics.get(topic, ()) for topic in broker.topics)
+    new = len(broker.topics.keys() - table.topics_of.get(broker.broker_name, NOTHING).keys())
     if table.route_count + new > settings.routes_max:
         return f"register broker failed: more than {settings.routes_max} routes"
-    infos = sum(
-        broker.broker_name not in table.mappings.get(topic, ()) for topic in broker.mapping_infos
-    )
+    mapped = table.mapped_by.get(broker.broker_name, NOTHING)
+    infos = len(broker.mapping_infos.keys() - mapped.keys())
     if table.mapping_count + infos > settings.routes_max:
         return f"register broker failed: more than {settings.routes_max} mapping infos"
     return None
@@ -170,10 +171,8 @@ def _list_address(
     one = table.sets.get(broker.broker_name)
     if one is None:
         one = table.sets[broker.broker_name] = BrokerSet(broker.cluster_name, broker.broker_name)
-    names = table.clusters.setdefault(broker.cluster_name, {})
-    if broker.broker_name not in names:
-        names[broker.broker_name] = None
-        table.forget_all()
+    # Kept answers need no word of it: who is new in a cluster is not heard there yet (_list_live).
+    table.clusters.setdefault(broker.cluster_name, {})[broker.broker_name] = None
     min_changed = broker.broker_id < (one.min_id or 0)
     acting = broker.enable_acting_master is True
     shown = (one.enable_acting_master, one.zone_name, dict(one.addrs))
@@ -218,6 +217,10 @@ def _list_topics(
             if topic not in broker.topics:
                 table.remove_queues(topic, name)
     read_only = is_prime_slave and one.enable_acting_master
+    known = table.topics_of.get(name, NOTHING)
+    if not changed and broker.topics.keys() <= known.keys():
+        list_mappings(table, broker, changed=changed)
+        return
     for topic, queues in broker.topics.items():
         if changed or name not in table.topics.get(topic, ()):
             shown = queues._replace(perm=queues.perm & ~PERM_WRITE) if read_only else queues

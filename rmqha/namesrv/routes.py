@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rmqha.base.ids import MASTER_ID
+from rmqha.namesrv.kept_answers import CLUSTERS, TOPICS, TOPICS_OF_CLUSTER
 from rmqha.namesrv.messages import QueueData
 from rmqha.namesrv.route_table import BrokerAddr, BrokerSet, RouteTable
 from rmqha.namesrv.static_topics import shown_to_old_clients
@@ -60,19 +61,22 @@ def route_body(
             physical one.
     """
     for_old = not knows_static_topics and topic in table.mappings
-    key = (("route" if standard_json else "bare") + (" old" if for_old else ""), topic)
-    if zone is None and key in table.kept:
-        return table.kept[key]
+    quoted = standard_json and zone is None
+    key = (
+        ("route" if quoted else "bare") + (" old" if for_old else ""), topic,
+        "" if zone is None else f"in {zone.name.lower()}",
+    )  # fmt: skip
+    kept = table.kept.get(key)
+    if kept is not None:
+        return kept
     members = _route(table, topic, support_acting_master, order_conf)
     if members is None:
         return None
     if for_old:
         members = _for_old_client(table, topic, members)
     if zone is not None:
-        return fastjson.dumps_bare(_of_zone(members, zone))
-    body = (fastjson.dumps_ascii if standard_json else fastjson.dumps_bare)(members)
-    table.kept[key] = body
-    return body
+        members = _of_zone(members, zone)
+    return table.kept.put(key, (fastjson.dumps_ascii if quoted else fastjson.dumps_bare)(members))
 
 
 def _route(
@@ -172,12 +176,13 @@ def _filter_servers(table: RouteTable, sets: list[BrokerSet]) -> dict[str, list[
 
 def _of_zone(members: dict[str, Any], zone: Zone) -> dict[str, Any]:
     """Leave the sets of other zones out, their queues and filter servers with them."""
-    gone = [broker for broker in members["brokerDatas"] if not zone.has(broker)]
-    names = [broker["brokerName"] for broker in gone]
-    addresses = [address for broker in gone for address in broker["brokerAddrs"].values()]
+    datas = members["brokerDatas"]
+    gone = [broker for broker in datas if not zone.has(broker)]
+    names = {broker["brokerName"] for broker in gone}
+    addresses = {address for broker in gone for address in broker["brokerAddrs"].values()}
     return {
         **members,
-        "brokerDatas": [one for one in members["brokerDatas"] if one not in gone],
+        "brokerDatas": [one for one in datas if one["brokerName"] not in names],
         "filterServerTable": {
             address: servers
             for address, servers in members["filterServerTable"].items()
@@ -189,8 +194,7 @@ def _of_zone(members: dict[str, Any], zone: Zone) -> dict[str, Any]:
 
 def cluster_info_body(table: RouteTable) -> bytes:
     """The answer to 106: number keys are bare, whoever asks."""
-    key = ("clusters",)
-    body = table.kept.get(key)
+    body = table.kept.get(CLUSTERS)
     if body is None:
         members = {
             "brokerAddrTable": {
@@ -200,7 +204,7 @@ def cluster_info_body(table: RouteTable) -> bytes:
                 name: sorted(table.clusters[name]) for name in sorted(table.clusters)
             },
         }
-        body = table.kept[key] = fastjson.dumps_bare(members)
+        body = table.kept.put(CLUSTERS, fastjson.dumps_bare(members))
     return body
 
 
@@ -221,18 +225,24 @@ def member_group_body(table: RouteTable, cluster_name: str, broker_name: str) ->
 
 def all_topics_body(table: RouteTable) -> bytes:
     """The answer to 206."""
-    key = ("topics",)
-    body = table.kept.get(key)
+    body = table.kept.get(TOPICS)
     if body is None:
-        body = table.kept[key] = _topic_list(sorted(table.topics))
+        body = table.kept.put(TOPICS, _topic_list(sorted(table.topics)))
     return body
 
 
 def cluster_topics_body(table: RouteTable, cluster_name: str) -> bytes:
     """The answer to 224: an unknown cluster has no topics."""
-    names = table.clusters.get(cluster_name, {})
-    found = {topic for name in names for topic in table.topics_of.get(name, {})}
-    return _topic_list(sorted(found))
+    names = table.clusters.get(cluster_name)
+    if names is None:
+        return _topic_list([])
+    key = (TOPICS_OF_CLUSTER, cluster_name)
+    body = table.kept.get(key)
+    if body is None:
+        found: set[str] = set()
+        found.update(*(table.topics_of.get(name, {}) for name in names))
+        body = table.kept.put(key, _topic_list(sorted(found)))
+    return body
 
 
 def system_topics_body(table: RouteTable) -> bytes:

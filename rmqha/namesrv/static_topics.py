@@ -45,7 +45,9 @@ def list_mappings(table: RouteTable, broker: Registration, *, changed: bool) -> 
         if info.broker_name != name:
             continue
         table.trust_mapping(topic, name)
-        known = table.mappings.get(topic, {}).get(name)
+        known = table.mappings[topic].get(name) if topic in table.mappings else None
+        if known == info:
+            continue
         if known is None:
             # Java writes queues first and mappings later, under one DataVersion: a registration
             # between the two has used it up.
@@ -64,8 +66,8 @@ def _drop_remade(table: RouteTable, broker: Registration) -> None:
     Its master lists it without an info, twice with none in between: Java's split registrations
     list the topics first and all infos at the end.
     """
-    for topic in sorted(broker.topics.keys() & table.mappings.keys()):
-        if topic in broker.mapping_infos or broker.broker_name not in table.mappings[topic]:
+    for topic in list(table.mapped_by.get(broker.broker_name, ())):
+        if topic in broker.mapping_infos or topic not in broker.topics:
             continue
         if not table.doubt_mapping(topic, broker.broker_name):
             table.remove_mapping(topic, broker.broker_name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import NamedTuple
 
 from rmqha.base.ids import MASTER_ID
@@ -22,6 +22,10 @@ from rmqha.web.links import page_link
 
 LOGICAL_QUEUES_MAX = 1_000
 """Of all topics together: the page is made anew every second."""
+
+
+SETS_A_TURN = 500
+"""So many are shown in one turn of the loop, some milliseconds."""
 
 
 class NodeFacts(NamedTuple):
@@ -45,8 +49,10 @@ def addresses(table: RouteTable) -> Iterable[str]:
         yield from broker_set.addrs.values()
 
 
-def document(facts: NodeFacts, table: RouteTable, figures: Mapping[str, Figures]) -> StatusDocument:
-    """Make it; ``figures`` by broker address."""
+def document(
+    facts: NodeFacts, table: RouteTable, figures: Mapping[str, Figures]
+) -> Generator[None, None, StatusDocument]:
+    """Make it, a part at a time; ``figures`` by broker address."""
     node = NodeView(
         "name server",
         facts.address,
@@ -58,11 +64,17 @@ def document(facts: NodeFacts, table: RouteTable, figures: Mapping[str, Figures]
             **({"static topics": len(table.mappings)} if table.mappings else {}),
         },
     )
-    sets = sorted(table.sets.values(), key=lambda one: (one.cluster_name, one.broker_name))
+    sets: list[BrokerSetView] = []
+    for at, name in enumerate(table.names_by_cluster(), 1):
+        if at % SETS_A_TURN == 0:
+            yield
+        broker_set = table.sets.get(name)
+        if broker_set is not None:  # it may have left meanwhile
+            sets.append(_set(facts, table, broker_set, figures))
     return StatusDocument(
         facts.time_ms,
         node,
-        broker_sets=tuple(_set(facts, table, one, figures) for one in sets),
+        broker_sets=tuple(sets),
         static_topics=tuple(_static_topics(table)),
     )
 

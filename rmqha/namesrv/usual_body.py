@@ -12,11 +12,12 @@ from msgspec import Meta, MsgspecError, Raw, Struct
 from msgspec.json import Decoder
 
 from rmqha.remoting import fastjson
-from rmqha.remoting.headers import INT32_MAX
+from rmqha.remoting.headers import INT32_MAX, INT64_MAX
 
 QUEUES_DEFAULT = 16
 PERM_DEFAULT = 6
 QUEUE_NUMS_MAX = 65_536
+SCOPE_DEFAULT = "__global__"
 
 _Perm = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 _Count = Annotated[int, Meta(ge=0, le=QUEUE_NUMS_MAX)]
@@ -33,12 +34,24 @@ class Topic(Struct, frozen=True, rename="camel", gc=False):
     write_queue_nums: _Count = QUEUES_DEFAULT
 
 
+class Info(Struct, frozen=True, rename="camel", gc=False):
+    """A TopicQueueMappingInfo; of a static topic there is one in each broker set."""
+
+    bname: Annotated[str, Meta(min_length=1)]
+    topic: str | None = None
+    scope: str | None = None
+    total_queues: _Count = 0
+    epoch: Annotated[int, Meta(ge=0, le=INT64_MAX)] = 0
+    dirty: bool = False
+    curr_id_map: dict[_Perm, _Perm] | None = None
+
+
 class Wrapper(Struct, frozen=True, rename="camel"):
     """TopicConfigAndMappingSerializeWrapper; what is small is read by :func:`members_of`."""
 
     topic_config_table: dict[str, Topic]
     data_version: Raw = _NULL
-    topic_queue_mapping_info_map: Raw = _NULL
+    topic_queue_mapping_info_map: dict[str, Info] | None = None
 
 
 class UsualBody(Struct, frozen=True, rename="camel"):
@@ -65,4 +78,4 @@ def members_of(raw: Raw) -> Any:
     Raises:
         RemoteProtocolError: it is no JSON after all.
     """
-    return fastjson.loads(bytes(raw))
+    return fastjson.loads_strict(bytes(raw))

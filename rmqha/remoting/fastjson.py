@@ -8,23 +8,33 @@ Java reads as well. Where an old client knows the bare form only, :func:`dumps_b
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
 from typing import Any
 
 import orjson
 
-from rmqha.base.errors import LocalProtocolError, RemoteProtocolError
+from rmqha.base.errors import InvariantBroken, LocalProtocolError, RemoteProtocolError
+from rmqha.runtime.parts import at_once
 
 # A string, closed or cut off, is skipped whole; possessive, so that no input makes it slow.
-_STRING_OR_BARE_KEY = re.compile(
-    rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|(?P<before>[{,]\s*+)(?P<key>-?\d++)(?=\s*+:)', re.DOTALL
-)
-
+_STRING = rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
+_BARE_KEY = rb"-?\d++"
 # An object key has no objects inside; one that is a value ends in something else than a colon.
-_STRING_OR_OBJECT_KEY = re.compile(
-    rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
-    rb'|(?P<before>[{,]\s*+)(?P<key>\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\})(?=\s*+:)',
-    re.DOTALL,
-)
+_OBJECT_KEY = rb'\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\}'
+
+
+def _up_to(key: bytes) -> re.Pattern[bytes]:
+    """All before the next key of a kind, and that key; but not more than some thousand parts."""
+    parts = rb'(?:[^"{,]++|' + _STRING + rb"|[{,](?!\s*+" + key + rb"\s*+:)){0,4096}+"
+    found = rb"(?:(?P<before>[{,]\s*+)(?P<key>" + key + rb")(?=\s*+:))?"
+    return re.compile(parts + found, re.DOTALL)
+
+
+_UP_TO_BARE_KEY, _UP_TO_OBJECT_KEY = _up_to(_BARE_KEY), _up_to(_OBJECT_KEY)
+
+PART_KEYS = 2_000
+PART_BYTES = 128 * 1024
+"""So much is quoted between two turns of others, some milliseconds."""
 
 _FLAT = (str, int, float, bool, type(None))
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
@@ -40,19 +50,60 @@ def loads(data: bytes) -> Any:
     Raises:
         RemoteProtocolError: the body is not JSON even so.
     """
+    for kind in (None, _UP_TO_BARE_KEY, _UP_TO_OBJECT_KEY):
+        if kind is not None:
+            data = at_once(_quoting(kind, data))
+        try:
+            return orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            why = error
+    raise RemoteProtocolError(f"body is not JSON: {why}") from why
+
+
+def loads_strict(data: bytes) -> Any:
+    """Read a body that is JSON as it stands.
+
+    Raises:
+        RemoteProtocolError: it is not.
+    """
     try:
         return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        pass
-    quoted = _STRING_OR_BARE_KEY.sub(_quote, data)
-    try:
-        return orjson.loads(quoted)
-    except orjson.JSONDecodeError:
-        pass
-    try:
-        return orjson.loads(_STRING_OR_OBJECT_KEY.sub(_quote_object, quoted))
     except orjson.JSONDecodeError as error:
         raise RemoteProtocolError(f"body is not JSON: {error}") from error
+
+
+def quoting(data: bytes) -> Generator[None, None, bytes]:
+    """Quote the bare number keys of a body that may be large, part by part."""
+    return _quoting(_UP_TO_BARE_KEY, data)
+
+
+def _quoting(up_to_key: re.Pattern[bytes], data: bytes) -> Generator[None, None, bytes]:
+    done: list[bytes] = []
+    parts: list[bytes] = []
+    at = done_at = keys = 0
+    while at < len(data):
+        found = up_to_key.match(data, at)
+        if found is None or found.end() == at:
+            raise InvariantBroken("fastjson: whatever comes is a part or a key")
+        key = found["key"]
+        if key is None:
+            parts.append(found[0])
+        else:
+            parts += (data[at : found.start("key")], _quoted(key))
+            keys += 1
+        at = found.end()
+        if keys >= PART_KEYS or at - done_at >= PART_BYTES:
+            done.append(b"".join(parts))
+            parts.clear()
+            keys, done_at = 0, at
+            yield
+    return b"".join([*done, *parts])
+
+
+def _quoted(key: bytes) -> bytes:
+    if b'"' in key:
+        key = key.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+    return b'"%b"' % key
 
 
 def dumps(value: Any) -> bytes:
@@ -102,16 +153,3 @@ def dumps_ascii(value: Any) -> bytes:
 def _escape(match: re.Match[str]) -> str:
     units = match[0].encode("utf-16-be").hex().upper()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
-
-
-def _quote_object(match: re.Match[bytes]) -> bytes:
-    key = match["key"]
-    if key is None:
-        return match[0]
-    text = key.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
-    return match["before"] + b'"' + text + b'"'
-
-
-def _quote(match: re.Match[bytes]) -> bytes:
-    key = match["key"]
-    return match[0] if key is None else match["before"] + b'"' + key + b'"'

@@ -14,7 +14,7 @@ from rmqha.broker.groups.heartbeat import Heartbeat
 from rmqha.broker.groups.offset_rules import ResetRequest
 from rmqha.broker.groups.request_modes import AssignmentRequest
 from rmqha.broker.pop.check_points import Acks, CheckPoint
-from rmqha.broker.pop.request import parse_ack, parse_batch, parse_key, parse_pop
+from rmqha.broker.pop.request import batch_acks, parse_ack, parse_key, parse_pop, read_batch
 from rmqha.broker.pull.request import parse_pull
 from rmqha.broker.pull.sql92 import SelectorIllegal, compile_selector
 from rmqha.broker.send import plain_request
@@ -36,7 +36,7 @@ from rmqha.controller.raft.messages import (
     encode_message,
 )
 from rmqha.ha.frames import MasterFrameParser, SlaveFrameParser
-from rmqha.namesrv.registration import read_registration
+from rmqha.namesrv.registration import reading
 from rmqha.namesrv.settings import RouteSettings
 from rmqha.remoting import codec_binary, codec_json, fastjson
 from rmqha.remoting.bodies import (
@@ -54,6 +54,7 @@ from rmqha.remoting.headers import ext_fields
 from rmqha.remoting.heartbeat import beat_of, decode_heartbeat
 from rmqha.remoting.repeats import HeaderCache
 from rmqha.remoting.topic_names import is_system_topic
+from rmqha.runtime.parts import at_once
 from rmqha.store.batches import split_client_batch
 from rmqha.store.compression import plain_body
 from rmqha.store.record import Message, pack_host
@@ -139,7 +140,7 @@ def bodies(data: bytes) -> None:
         SyncStateSet.decode, ElectMasterResponseBody.decode, BrokerReplicasInfo.decode,
         ClusterInfo.decode, EpochEntryCache.decode, decode_names, read_figures,
         TopicRoute.decode, decode_topic_stats, ConsumeStats.decode, decode_reset, Heartbeat.decode,
-        AssignmentRequest.decode, parse_batch, decode_segments, _leaders, _names, _tables, _topics,
+        AssignmentRequest.decode, _acks, decode_segments, _leaders, _names, _tables, _topics,
         _consumer_data, fastjson.loads,
     ):  # fmt: skip
         try:
@@ -150,6 +151,10 @@ def bodies(data: bytes) -> None:
     parse_sync_state_set(data)
     if not read:
         raise RemoteProtocolError("none of them reads it")
+
+
+def _acks(data: bytes) -> None:
+    batch_acks(read_batch(data)[1])
 
 
 def _leaders(data: bytes) -> None:
@@ -200,7 +205,7 @@ def registration(data: bytes) -> None:
     plain = int.from_bytes(data[:1])
     fields["compressed"] = "true" if plain & 1 else "false"
     body = zlib.compress(data[1:]) if plain & 2 else data[1:]
-    read_registration(479 if plain & 4 else 300, fields, body, settings)
+    at_once(reading(479 if plain & 4 else 300, fields, body, settings))
 
 
 def ha_slave(data: bytes) -> None:

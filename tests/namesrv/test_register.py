@@ -508,3 +508,24 @@ def test_notes_when_brokers_come_change_and_go_then_one_each() -> None:
     assert ["broker_unregistered", "broker_role_changed"] == [note.event for note in notes]
     assert "connection closed" == notes[0].facts["reason"]
     assert (2, 0, 2) == tuple(notes[1].facts[key] for key in ("before_id", "broker_id", "epoch"))
+
+
+def test_stale_newcomer_when_it_is_dropped_then_so_are_its_filter_servers() -> None:
+    """A route would name servers of a broker that is not listed, for ever."""
+    node = pair()
+    node.register(brokerId=2, brokerAddr=SLAVE, connection=2, filters=["f:1"])
+    table = node.machine.table
+    assert list(table.filter_servers) == [(CLUSTER, SLAVE)]
+    node.register(brokerId=0, brokerAddr=SLAVE, epoch=0, connection=2, filters=["f:1"])
+    assert table.filter_servers == {}
+    assert node.route()["filterServerTable"] == {}
+
+
+def test_cluster_when_a_known_set_comes_into_it_then_kept_answers_name_it() -> None:
+    """Nothing else of the set has changed: its addresses are as they were."""
+    node = Node()
+    node.register()
+    before = node.ask(106).body
+    node.register(clusterName="D", connection=1)
+    assert fastjson.loads(before)["clusterAddrTable"] == {CLUSTER: [NAME]}
+    assert fastjson.loads(node.ask(106).body)["clusterAddrTable"] == {CLUSTER: [NAME], "D": [NAME]}

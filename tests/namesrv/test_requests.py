@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from rmqha.base.errors import StoreCorrupted
 from rmqha.namesrv.kv_config import ENTRY_BYTES, KvConfig
-from rmqha.namesrv.machine import Request
+from rmqha.namesrv.machine import SMALL_BODY_BYTES_MAX, Request
 from rmqha.namesrv.messages import Stored
 from rmqha.remoting import fastjson
+from rmqha.runtime.properties import CHANGE_BYTES_MAX, CHANGE_LINES_MAX
 from tests.namesrv.node import (
     MASTER,
     NAME,
@@ -362,3 +363,55 @@ def test_kv_file_when_keys_come_and_go_then_it_is_what_a_table_of_them_would_be(
     assert kv_config.content() == fastjson.dumps({"configTable": ordered})
     for name, values in ordered.items():
         assert kv_config.namespace_body(name) == fastjson.dumps({"table": values})
+
+
+# -- bodies that are larger than any that is right ----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"supportActingMaster=true\n".ljust(CHANGE_BYTES_MAX, b"#"), 0),
+        (b"supportActingMaster=true\n".ljust(CHANGE_BYTES_MAX + 1, b"#"), 1),
+        (b"supportActingMaster=true".ljust(CHANGE_LINES_MAX + 23, b"\n"), 0),
+        (b"supportActingMaster=true".ljust(CHANGE_LINES_MAX + 24, b"\n"), 1),
+        (b"supportActingMaster=true".ljust(CHANGE_LINES_MAX + 24, b"\r"), 1),
+    ],
+)
+def test_config_when_a_change_is_larger_than_any_then_it_is_not_read(
+    body: bytes, code: int
+) -> None:
+    """16 MiB of lines kept everybody waiting for half a minute."""
+    node = Node()
+    answer = node.ask(318, body=body)
+    assert answer.code == code
+    assert node.config.boolean("supportActingMaster") is (code == 0)
+    assert code == 0 or answer.remark == "a change has 65536 bytes and 1000 lines at most"
+
+
+@pytest.mark.parametrize("code", [217, 322])
+@pytest.mark.parametrize("more", [0, 1])
+def test_request_when_its_body_is_larger_than_any_then_it_is_not_read(code: int, more: int) -> None:
+    """A broker sends one topic's queues and a DataVersion; 16 MB of brackets took eight seconds."""
+    node = Node()
+    node.register()
+    body = b'{"counter":1,"queueDatas":[]}'.ljust(SMALL_BODY_BYTES_MAX + more)
+    answer = node.ask(code, {**broker_fields(), "topic": "T"}, body)
+    assert answer.code == more
+    assert not more or answer.remark == f"the body is larger than {SMALL_BODY_BYTES_MAX} bytes"
+
+
+def test_registration_when_the_order_of_topics_is_as_before_then_its_answer_is_not_made_anew() -> (
+    None
+):
+    """Up to 16 MiB were joined for each broker, every 30 s."""
+    node = Node()
+    node.ask(100, kv(ORDER, "A", "b:4"))
+    first = node.register().body
+    assert node.register().body is first
+    node.ask(100, kv(ORDER, "B", "b:5"))
+    second = node.register().body
+    assert fastjson.loads(second) == {"table": {"A": "b:4", "B": "b:5"}}
+    node.ask(101, kv(ORDER, "A"))
+    node.ask(102, kv(ORDER, "A"))
+    assert fastjson.loads(node.register().body) == {"table": {"B": "b:5"}}

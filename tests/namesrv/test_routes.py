@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from rmqha.namesrv.route_table import BrokerAddr
+from rmqha.namesrv.routes import Zone, _of_zone
 from rmqha.remoting import fastjson
 from tests.namesrv.node import CLUSTER, MASTER, NAME, SLAVE, Node, mapping_info, topic
 
@@ -298,3 +300,65 @@ def test_filter_servers_when_a_broker_goes_that_its_set_no_longer_lists_then_rou
     assert node.route("X")["filterServerTable"] == {address: ["f:1"]}
     node.close(1)
     assert node.route("X")["filterServerTable"] == {}
+
+
+def test_route_when_a_zone_is_asked_for_again_then_from_what_is_kept_until_it_changes() -> None:
+    """It was made for each question, in a time that grew with the square of the topic's sets."""
+    node = zoned()
+
+    def ask(zone: str, topic: str = "A") -> bytes:
+        fields = {"topic": topic, "__ZONE_MODE": "true", "__ZONE_NAME": zone}
+        return node.ask(105, fields).body
+
+    first = ask("z1")
+    assert ask("Z1") is first
+    assert ask("z2") != first
+    assert node.ask(105, {"topic": "A"}).body != first
+    other = ask("z1", "B")
+    node.register([topic("A", perm=4), topic("B")], counter=2, brokerName="b0",
+                  brokerAddr="10.0.0.0:1", __ZONE_NAME="z1", filters=["f0:1"])  # fmt: skip
+    assert b'"perm":4' in ask("z1")
+    assert ask("z1", "B") is other
+
+
+def test_zone_when_a_topic_has_very_many_sets_then_each_is_looked_at_once() -> None:
+    """With lists of what is left out, 10,000 sets took seconds."""
+    looks = 0
+
+    class Name(str):
+        """Counts comparisons."""
+
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal looks
+            looks += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    count = 200
+    brokers = [
+        {"brokerAddrs": {0: Name(f"h:{n}")}, "brokerName": Name(f"b{n}")} for n in range(count)
+    ]
+    members = {
+        "brokerDatas": brokers,
+        "filterServerTable": {Name(f"h:{n}"): [] for n in range(count)},
+        "queueDatas": [{"brokerName": Name(f"b{n}")} for n in range(count)],
+    }
+    found = _of_zone(members, Zone("z"))
+    assert (found["brokerDatas"], found["queueDatas"], found["filterServerTable"]) == ([], [], {})
+    assert looks <= 5 * count
+
+
+def test_kept_route_when_an_address_leaves_one_of_two_clusters_then_it_is_made_anew() -> None:
+    """What serves clients of before goes by who is heard; it showed somebody who was not."""
+    node, address = Node(), "10.0.0.7:1"
+    fields = {"brokerName": "b1", "brokerAddr": address, "rmqhaServesOldClients": "true"}
+    both = {"A": mapping_info("A", "b1"), "B": mapping_info("B", "b1")}
+    node.register(**fields, mappings=both)
+    node.register(**fields, clusterName="C2", connection=2)
+    before = [node.ask(105, {"topic": "A"}, version=400).body for _ in range(2)]
+    assert before[0] is before[1]
+    node.machine.table.drop_live(BrokerAddr(CLUSTER, address))
+    assert node.ask(105, {"topic": "A"}, version=400).body != before[0]

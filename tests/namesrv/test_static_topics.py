@@ -10,6 +10,7 @@ import pytest
 
 from rmqha.base.machine import Note
 from rmqha.namesrv.status_document import LOGICAL_QUEUES_MAX, NodeFacts, document
+from rmqha.runtime.parts import at_once
 from rmqha.web.document import LogicalQueueView, StaticTopicView
 from tests.namesrv.node import (
     CLUSTER,
@@ -234,7 +235,7 @@ def test_page_when_topics_are_static_then_each_logical_queue_has_its_leader_set(
     node.register(mappings=static(epoch=7, leads={0: 0}))
     node.register(mappings=static(broker="c", epoch=8, leads={0: 5}), brokerName="c",
                   brokerAddr="c:1", connection=2)  # fmt: skip
-    shown = document(FACTS, node.machine.table, {})
+    shown = at_once(document(FACTS, node.machine.table, {}))
     assert 1 == shown.node.facts["static topics"]
     queues = (LogicalQueueView(0, "c", 5), LogicalQueueView(1, None, None))
     assert (StaticTopicView("A", 8, 2, queues),) == shown.static_topics
@@ -251,7 +252,7 @@ def test_page_when_there_are_very_many_logical_queues_then_the_first_are_shown()
             "C": {**mapping_info("C"), "totalQueues": many},
         }
     )
-    shown = document(FACTS, node.machine.table, {}).static_topics
+    shown = at_once(document(FACTS, node.machine.table, {})).static_topics
     assert [("A", many), ("B", 1)] == [(one.topic, len(one.queues)) for one in shown]
     assert many == shown[1].total_queues
 
@@ -434,3 +435,19 @@ def test_compressed_body_when_it_has_mappings_then_their_epochs_count_as_well() 
     body = compressed_body([b"A 4 4 6 SINGLE_TAG", b"B 4 4 6 SINGLE_TAG"], infos=[info])
     node.ask(103, broker_fields(compressed=True, brokerAddr=MASTER), body)
     assert 9 == infos(node)[NAME]["epoch"]
+
+
+def test_mapping_when_its_master_sends_news_of_another_topic_then_it_stays() -> None:
+    """A registration of some topics says nothing about the others."""
+    node = Node()
+    node.register(mappings=static())
+    for counter in (2, 3, 4):
+        node.register([topic("B")], counter=counter)
+    assert infos(node)
+
+
+def test_limit_when_all_mappings_that_may_be_are_registered_again_then_they_are_taken() -> None:
+    """The limit is reached, and nothing is new."""
+    node = Node({"routesMax": "2"})
+    both = {"A": mapping_info("A"), "B": mapping_info("B")}
+    assert [node.register(mappings=both, counter=counter).code for counter in (1, 2)] == [0, 0]

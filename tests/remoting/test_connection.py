@@ -27,6 +27,7 @@ from rmqha.remoting.frame import FrameDecoder, encode
 from rmqha.remoting.settings import FRAME_BYTES_MAX, RemotingSettings
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.late import LATE_MS, READ_MS
 from tests.remoting.harness import Pair, RecordingHandler, pair
 
 
@@ -303,6 +304,28 @@ class Taking(Sink):
         """Nothing comes by itself."""
 
 
+class Pausing(Taking):
+    """One that knows whether it is read, and ends its connection when that is aborted."""
+
+    def __init__(self, connection: Connection | None = None) -> None:
+        super().__init__()
+        self.reads = True
+        self._connection = connection
+
+    def pause_reading(self) -> None:
+        """Read nothing."""
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        self.reads = True
+
+    def abort(self) -> None:
+        """It has ended."""
+        if self._connection is not None:
+            self._connection.connection_lost(None)
+
+
 async def test_connection_when_it_only_sends_then_it_is_not_idle() -> None:
     """A long answer to a peer that says nothing meanwhile; one-way messages of a client."""
     clock, closes = SteppedClock(), list[Exception | None]()
@@ -559,3 +582,132 @@ async def test_listeners_when_the_connection_ends_then_none_is_told_or_kept() ->
         connection.resume_writing()
         assert told == []
         writer.close()
+
+
+async def test_connection_when_who_answers_has_it_wait_then_the_rest_comes_behind_in_order() -> (
+    None
+):
+    """A registration that is read in turns must not be overtaken by what its broker says next."""
+    clock, handled = SteppedClock(), list[int]()
+
+    def waits_at_2(one: Connection, commands: list[RemotingCommand]) -> None:
+        for at, command in enumerate(commands):
+            handled.append(command.opaque)
+            if command.opaque == 2:
+                one.wait(commands[at + 1 :])
+                return
+
+    errors = list[Exception]()
+    transport = Pausing()
+    turns = Turns()
+    connection = Connection(
+        ConnectionId(1), clock, RemotingSettings(), on_commands=waits_at_2,
+        on_closed=lambda _, error: None, turns=turns,
+        on_protocol_error=lambda _, error: errors.append(error),
+    )  # fmt: skip
+    connection.connection_made(cast(asyncio.Transport, transport))
+    count = 2 * COMMANDS_A_LOOK
+    frames = [encode(RemotingCommand(904, n, FLAG_ONEWAY)) for n in range(count + 2)]
+    connection.data_received(b"".join(frames[:count]))
+    assert (handled, transport.reads) == ([0, 1, 2], False)
+    connection.data_received(frames[count])
+    turns.wait(connection)
+    await asyncio.sleep(0)  # its turn, which changes nothing
+    connection.data_received(frames[count + 1] + b"GET / HTTP/1.1")
+    assert (handled, transport.reads, errors) == ([0, 1, 2], False, [])
+    connection.resume()
+    assert handled == list(range(count + 2))
+    assert [type(error) for error in errors] == [FrameTooLarge]
+
+
+async def test_connection_when_it_waits_with_nothing_behind_then_what_comes_is_kept_until_then() -> (
+    None
+):
+    """Also a malformed frame, which ends it; and one that waits for its turn as well goes on then."""
+    handled, errors = list[int](), list[Exception]()
+
+    def waits(one: Connection, commands: list[RemotingCommand]) -> None:
+        handled.extend(command.opaque for command in commands)
+        if handled == [0]:
+            one.wait([])
+
+    transport, turns = Pausing(), Turns()
+    connection = Connection(
+        ConnectionId(1), SteppedClock(), RemotingSettings(), on_commands=waits,
+        on_closed=lambda _, error: None, turns=turns,
+        on_protocol_error=lambda _, error: errors.append(error),
+    )  # fmt: skip
+    connection.connection_made(cast(asyncio.Transport, transport))
+    connection.data_received(encode(RemotingCommand(904, 0, FLAG_ONEWAY)))
+    turns.wait(connection)
+    connection.resume()
+    assert not transport.reads, "it is not its turn yet"
+    await asyncio.sleep(0)
+    assert transport.reads
+    handled.clear()
+    connection.data_received(encode(RemotingCommand(904, 0, FLAG_ONEWAY)))
+    connection.data_received(encode(RemotingCommand(904, 5, FLAG_ONEWAY)) + b"GET / HTTP/1.1")
+    assert (handled, errors) == ([0], [])
+    connection.resume()
+    assert handled == [0, 5]
+    assert [type(error) for error in errors] == [FrameTooLarge]
+
+
+async def test_connection_when_it_ends_while_commands_wait_then_they_are_not_handled_any_more() -> (
+    None
+):
+    """Its owner has been told that it is gone, and has taken its broker off."""
+    clock, handled = SteppedClock(), list[int]()
+
+    def slowly(_: Connection, commands: list[RemotingCommand]) -> None:
+        handled.extend(command.opaque for command in commands)
+        clock.time_ms += HANDLING_MS_MAX
+
+    connection = Connection(
+        ConnectionId(1), clock, RemotingSettings(), on_commands=slowly,
+        on_closed=lambda _, error: handled.append(-1), turns=Turns(),
+    )  # fmt: skip
+    connection.connection_made(cast(asyncio.Transport, Taking()))
+    count = 2 * COMMANDS_A_LOOK
+    frames = [encode(RemotingCommand(904, n, FLAG_ONEWAY)) for n in range(count)]
+    connection.data_received(b"".join(frames))
+    connection.connection_lost(None)
+    await asyncio.sleep(0)  # what would have been its turn
+    await asyncio.sleep(0)
+    assert handled == [*range(COMMANDS_A_LOOK), -1]
+
+
+async def test_connection_when_its_process_stood_still_then_it_is_read_before_it_is_idle() -> None:
+    """A loop runs its timers before it reads: all brokers were cut off after a long pause."""
+    clock, ends = SteppedClock(), list[Exception | None]()
+
+    def opened() -> Connection:
+        connection = Connection(
+            ConnectionId(1), clock, RemotingSettings(idle_timeout_ms=120_000),
+            on_commands=lambda *_: None, on_closed=lambda _, error: ends.append(error),
+        )  # fmt: skip
+        transport = Pausing(connection)
+        connection.connection_made(cast(asyncio.Transport, transport))
+        return connection
+
+    def check() -> list[float]:
+        _, check_idle = clock.timers.pop()
+        assert callable(check_idle)
+        check_idle()
+        return [delay for delay, _ in clock.timers]
+
+    connection = opened()
+    clock.time_ms = 120_000 + LATE_MS + 1
+    assert check() == [READ_MS]
+    connection.data_received(encode(RemotingCommand(904, 0, FLAG_ONEWAY)))
+    assert check() == [120_000]
+    clock.time_ms += 500_000
+    assert check() == [READ_MS]
+    clock.time_ms += 500_000  # late again: nobody is waited for twice
+    assert check() == []
+    assert ["idle for 120000 ms"] == [str(one) for one in ends]
+    clock.time_ms = 0
+    opened()
+    clock.time_ms = 120_000 + LATE_MS
+    assert check() == []
+    assert len(ends) == 2

@@ -24,6 +24,7 @@ from rmqha.remoting.bodies import (
     decode_names,
 )
 from rmqha.remoting.headers import bool_field, ext_fields, int_field, long_field, text_field
+from rmqha.runtime.parts import at_once
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 keys = st.integers(-(2**63), 2**63 - 1)
@@ -265,3 +266,29 @@ def test_garbage_with_object_keys_is_refused_in_linear_time(body: bytes) -> None
     with pytest.raises(RemoteProtocolError):
         fastjson.loads(body)
     assert time.process_time() - began < 2.0
+
+
+@pytest.mark.parametrize(
+    ("unit", "parts"),
+    [(b"{1:1},", 5), (b'"a",', 1), (b"1,", 1), (b"{", 1), (b'{"1":1},', 1)],
+)
+def test_large_body_when_its_keys_are_quoted_then_others_have_their_turns(
+    unit: bytes, parts: int
+) -> None:
+    """16 MB of it kept a name server for eight seconds."""
+    data = unit * (10_000 if b"1:1" in unit else fastjson.PART_BYTES // len(unit) + 1)
+    turns = sum(1 for _ in fastjson.quoting(data))
+    assert turns >= parts
+    assert at_once(fastjson.quoting(data)) == data.replace(b"{1:", b'{"1":')
+
+
+def test_body_when_all_of_its_keys_are_quoted_then_it_is_as_it_was() -> None:
+    """And strict reading takes no other."""
+    data = b'{"a{1:":["{1:2,",{"2" :-3}],"b\\"{4:":0}'
+    assert at_once(fastjson.quoting(data)) == data
+    assert fastjson.loads_strict(data) == fastjson.loads(data)
+    with pytest.raises(RemoteProtocolError, match="not JSON"):
+        fastjson.loads_strict(b"{1:2}")
+    assert at_once(fastjson.quoting(b'{ 1 :{-2:"{3:"},"4":[{5:6}, 7]}')) == (
+        b'{ "1" :{"-2":"{3:"},"4":[{"5":6}, 7]}'
+    )

@@ -19,7 +19,7 @@ class Collector(Series):
 
     Args:
         labels: of every series.
-        scrape: looks, in the thread that owns the tables.
+        scrape: looks, in turns of the thread that owns the tables.
     """
 
     def __init__(self, labels: dict[str, str], scrape: Callable[[], Scrape]) -> None:

@@ -14,8 +14,9 @@ from rmqha.auth.aio.server_users import ServerUsers
 from rmqha.auth.registered import ProvenAddresses, address_trouble
 from rmqha.base.errors import DiskFailed, RmqhaError, StoreCorrupted
 from rmqha.base.invariants import unknown_effect
-from rmqha.base.machine import Note, Ticked
+from rmqha.base.machine import Note
 from rmqha.namesrv import messages as nm
+from rmqha.namesrv.aio.registering import CODES, Registering
 from rmqha.namesrv.aio.stored_files import StoredFile
 from rmqha.namesrv.figures import Scrape, figures
 from rmqha.namesrv.machine import NamesrvMachine, Request
@@ -28,6 +29,7 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.driver import Driver
 from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.aio.turns import in_turns
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, Network, TimerHandle
 from rmqha.runtime.properties import format_properties
@@ -80,6 +82,7 @@ class NameServer:
         self._driver: Driver[nm.NamesrvEvent, nm.NamesrvEffect] = Driver(
             self.machine, clock, self._carry_out
         )
+        self._registering = Registering(clock, self.machine, self._done)
         self.requests: dict[int, int] = {}
         self.protocol_errors = self.notifications_lost = 0
         self._tasks = Tasks(log)
@@ -137,10 +140,10 @@ class NameServer:
             return "it waits for brokers to register (needWaitForService)"
         return None
 
-    def scrape(self) -> Scrape:
+    async def scrape(self) -> Scrape:
         """What metrics show now."""
         return Scrape(
-            figures(self.machine, self._clock.now_ms()), dict(self.requests),
+            await in_turns(figures(self.machine, self._clock.now_ms())), dict(self.requests),
             len(self._server.connections), self.protocol_errors, self.notifications_lost,
         )  # fmt: skip
 
@@ -188,35 +191,43 @@ class NameServer:
     def on_commands(self, connection: Connection, commands: list[RemotingCommand]) -> None:
         """Handle one chunk's commands; the connection gathers the answers into one write."""
         now_ms = self._clock.now_ms()
-        for command in commands:
+        for at, command in enumerate(commands):
             if command.is_response:
                 continue
             request = Request(
                 now_ms, connection.id, command.version, command.ext_fields or NO_FIELDS,
                 command.body,
             )  # fmt: skip
-            answer = self._answer(command, request)
-            if answer is None:
-                if not command.is_oneway:
-                    connection.send(unsupported(command))
-                continue
-            self.requests[command.code] = self.requests.get(command.code, 0) + 1
-            if answer.effects:
-                self._driver.carry_out(now_ms, answer.effects)
-            if answer.stored is not None:
-                self._store(connection, command, answer, answer.stored)
+            answer = self._refusal(command)
+            if answer is None and command.code in CODES:
+                answer = self._registering.take(connection, command, request, commands[at + 1 :])
+                if answer is None:
+                    return  # this connection's other commands come behind its answer
+            elif answer is None:
+                answer = self.machine.request(command.code, request)
+            if answer is not None:
+                self._done(connection, command, answer)
             elif not command.is_oneway:
-                connection.answer(command, _reply(command, answer))
+                connection.send(unsupported(command))
 
-    def _answer(self, command: RemotingCommand, request: Request) -> nm.Answer | None:
+    def _done(self, connection: Connection, command: RemotingCommand, answer: nm.Answer) -> None:
+        self.requests[command.code] = self.requests.get(command.code, 0) + 1
+        if answer.effects:
+            self._driver.carry_out(self._clock.now_ms(), answer.effects)
+        if answer.stored is not None:
+            self._store(connection, command, answer, answer.stored)
+        elif not command.is_oneway:
+            connection.answer(command, _reply(command, answer))
+
+    def _refusal(self, command: RemotingCommand) -> nm.Answer | None:
+        """Why a request does not come before the core; None when it does."""
         if command.code == RequestCode.REGISTER_BROKER:
-            trouble = _addresses_trouble(request.fields)
-            if trouble is not None:
-                return nm.Answer(ResponseCode.SYSTEM_ERROR, trouble)
+            trouble = _addresses_trouble(command.ext_fields or NO_FIELDS)
+            return None if trouble is None else nm.Answer(ResponseCode.SYSTEM_ERROR, trouble)
         file = self._file_of(command.code)
         if file is not None and file.is_full:
             return nm.Answer(ResponseCode.SYSTEM_BUSY, f"too many wait for {file.path}")
-        return self.machine.request(command.code, request)
+        return None
 
     def _file_of(self, code: int) -> StoredFile | None:
         if code in (RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG):
@@ -245,6 +256,7 @@ class NameServer:
 
     def on_closed(self, connection: Connection, error: Exception | None) -> None:
         """A connection ended; its brokers leave at once."""
+        self._registering.closed(connection)
         self._give(nm.ConnectionClosed(connection.id))
 
     def _give(self, event: nm.NamesrvEvent) -> None:
@@ -264,17 +276,17 @@ class NameServer:
                     self._notify(address, fields)
             case nm.CloseConnection(connection_id):
                 self._close_connection(connection_id)
-            case nm.Again(event):
-                self._clock.call_later(0, lambda: self._give(event))
+            case nm.Again(event, after_ms):
+                self._clock.call_later(after_ms, lambda: self._give(event))
             case Note():
                 self._log.note(effect)
             case _:
                 unknown_effect(effect)
 
     def _close_connection(self, connection_id: int) -> None:
-        for connection in self._server.connections:
-            if connection.id == connection_id:
-                connection.close()
+        connection = self._server.connection(connection_id)
+        if connection is not None:
+            connection.close()
 
     def _notify(self, address: str, fields: dict[str, str]) -> None:
         if self._notifying >= NOTIFICATIONS_MAX:
@@ -299,13 +311,14 @@ class NameServer:
 
     def _arm(self) -> None:
         period_ms = self.config.integer("scanNotActiveBrokerInterval")
-        self._timer = self._clock.call_later(period_ms, self._on_timer)
+        due_ms = self._clock.now_ms() + period_ms
+        self._timer = self._clock.call_later(period_ms, lambda: self._on_timer(due_ms))
 
-    def _on_timer(self) -> None:
+    def _on_timer(self, due_ms: int) -> None:
         if self._closing:
             return
         self._arm()
-        self._driver.give(Ticked())
+        self._driver.give(nm.TimerRang(due_ms))
 
 
 def _addresses_trouble(fields: Mapping[str, str]) -> str | None:

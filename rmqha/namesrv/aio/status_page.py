@@ -12,6 +12,7 @@ from rmqha.namesrv.status_document import NodeFacts, addresses, document
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.aio.figures_client import figures_of_brokers
 from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio.turns import in_turns
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Network
 from rmqha.web.document import StatusDocument
@@ -62,7 +63,7 @@ class NameServerPage:
             self._started_ms,
         )
         table = server.machine.table
-        own = document(facts, table, self._figures.of(addresses(table)))
+        own = await in_turns(document(facts, table, self._figures.of(addresses(table))))
         return own if self._embedded is None else _joined(own, await self._embedded.document())
 
     async def close(self) -> None:

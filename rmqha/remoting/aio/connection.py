@@ -23,6 +23,7 @@ from rmqha.remoting.frame import FrameDecoder, encode, encode_head
 from rmqha.remoting.repeats import HeaderCache
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.pieces import write_pieces
+from rmqha.runtime.late import LATE_MS, READ_MS
 from rmqha.runtime.ports import Clock, TimerHandle
 
 OnCommands = Callable[["Connection", list[RemotingCommand]], None]
@@ -108,10 +109,11 @@ class Connection(asyncio.Protocol):
         self._turns = turns
         self._room = room
         self._held_bytes = 0
-        self._is_held = False
+        self._is_held = self._is_waiting = False
         self._left: list[RemotingCommand] = []
         self._last_activity_ms = 0
         self._idle_timer: TimerHandle | None = None
+        self._idle_was_late = False
         self._close_error: Exception | None = None
 
     @property
@@ -268,7 +270,7 @@ class Connection(asyncio.Protocol):
 
     def _handle(self, commands: list[RemotingCommand]) -> None:
         """Hand commands over; where they take long, some of them now and the others in turn."""
-        if self._left:
+        if self._left or self._is_waiting:
             self._left += commands
             return
         self._corked = True
@@ -293,6 +295,9 @@ class Connection(asyncio.Protocol):
                 self._turns.wait(self)
                 return
             self._on_commands(self, commands[at : at + COMMANDS_A_LOOK])
+            if self._is_waiting:
+                self._left += commands[at + COMMANDS_A_LOOK :]
+                return
 
     def eof_received(self) -> bool:
         """The peer will send nothing more: close, as Java does (called by the loop)."""
@@ -323,6 +328,22 @@ class Connection(asyncio.Protocol):
         """Never wait for a turn: others depend on what this peer says."""
         self._turns = None
 
+    def wait(self, behind: list[RemotingCommand]) -> None:
+        """Hand over and read nothing more until told to resume; for who answers in turns.
+
+        Args:
+            behind: what was handed over already and has not been dealt with; it comes again.
+        """
+        self._is_waiting = True
+        self._left = behind
+        self._choose_reading()
+
+    def resume(self) -> None:
+        """What everything had to wait for is done."""
+        self._is_waiting = False
+        if not self._is_held:
+            self.go_on()
+
     def hold(self) -> None:
         """Read no more until it is this connection's turn (called by ``Turns``)."""
         self._is_held = True
@@ -335,6 +356,8 @@ class Connection(asyncio.Protocol):
         come, and is told of there.
         """
         self._is_held = False
+        if self._is_waiting:
+            return
         commands, self._left = self._left, []
         if commands:
             self._corked = True
@@ -348,14 +371,14 @@ class Connection(asyncio.Protocol):
         if self._decoder.error is not None:
             self._fail_in_turn(self._decoder.error)
         elif not self._is_held:
-            self._choose_reading()
+            self._choose_reading()  # it reads no more where it has begun to wait
 
     def _choose_reading(self) -> None:
         """Read unless this connection waits for its turn, or for its peer to read."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self._is_held or (self._paused and self._read_only_while_writable):
+        if self._is_held or self._is_waiting or (self._paused and self._read_only_while_writable):
             transport.pause_reading()
         else:
             transport.resume_reading()
@@ -417,7 +440,7 @@ class Connection(asyncio.Protocol):
         # The stack holds this connection and the frame, up to half a MiB: what nobody will read
         # would wait for the collector, which looks seldom.
         error.__traceback__ = error.__cause__ = error.__context__ = None
-        if not self._left and not self.is_closing:
+        if not self._left and not self._is_waiting and not self.is_closing:
             self._fail(error)
 
     def _fail(self, error: RemoteProtocolError) -> None:
@@ -434,7 +457,13 @@ class Connection(asyncio.Protocol):
         timeout_ms = self._settings.idle_timeout_ms
         left_ms = self._last_activity_ms + timeout_ms - self._clock.now_ms()
         if left_ms > 0:
+            self._idle_was_late = False
             self._arm_idle_timer(left_ms)
+            return
+        if left_ms < -LATE_MS and not self._idle_was_late:
+            # This process stood still: what the peer sent meanwhile has not been read yet.
+            self._idle_was_late = True
+            self._arm_idle_timer(READ_MS)
             return
         self._idle_timer = None
         self.abort(ConnectionLost(f"idle for {timeout_ms} ms"))
