@@ -20,7 +20,13 @@ from rmqha.base.errors import RemoteProtocolError
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.topic_names import RETRY_PREFIX, topics_listed
+from rmqha.remoting.topic_names import (
+    CLOSED_TOPICS,
+    RETRY_PREFIX,
+    REVIVE_TOPIC,
+    TIMER_TOPIC,
+    topics_listed,
+)
 
 NO_FIELDS: dict[str, str] = {}
 
@@ -115,6 +121,11 @@ RULES: dict[int, Rule] = {
 }
 OTHERWISE = Rule(UPDATE)
 
+READING = frozenset({int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE),
+                     int(RequestCode.POP_MESSAGE), int(RequestCode.PEEK_MESSAGE),
+                     int(RequestCode.QUERY_MESSAGE), int(RequestCode.QUERY_CONSUME_QUEUE)})  # fmt: skip
+"""Messages of a topic that is named, whatever they are of."""
+
 
 def contexts_of(request: RemotingCommand, cluster: str) -> list[Context]:
     """All that a request asks for; each has to be allowed.
@@ -125,6 +136,23 @@ def contexts_of(request: RemotingCommand, cluster: str) -> list[Context]:
     code, fields = request.code, request.ext_fields or NO_FIELDS
     if code in FREE:
         return []
+    if code in READING and holds_others(fields.get("topic", "")):
+        return [*_named(request, fields, cluster), _whole_cluster(cluster, GET)]
+    return _named(request, fields, cluster)
+
+
+def holds_others(topic_name: str) -> bool:
+    """Whether a topic is a broker's own, in which messages of all topics wait.
+
+    Who reads it reads them all, whatever is denied to him: it takes what it takes to read a broker's
+    configuration. Java asks for the topic that is named alone, and ``Topic:*`` has it.
+    """
+    is_own = topic_name in CLOSED_TOPICS or topic_name == TIMER_TOPIC
+    return is_own or topic_name.startswith(REVIVE_TOPIC)
+
+
+def _named(request: RemotingCommand, fields: Mapping[str, str], cluster: str) -> list[Context]:
+    code = request.code
     try:
         if (special := SPECIAL.get(code)) is not None:
             return [one for one in special(fields) if one.resource.name]
@@ -144,7 +172,11 @@ def _by_rule(rule: Rule, fields: Mapping[str, str], cluster: str) -> list[Contex
     ]
     if rule.has_list:
         found += (Context(topic(name), rule.actions) for name in topics_listed(fields))
-    return found or [Context(Resource(ResourceType.CLUSTER, cluster), rule.actions)]
+    return found or [_whole_cluster(cluster, rule.actions)]
+
+
+def _whole_cluster(cluster: str, actions: tuple[Action, ...]) -> Context:
+    return Context(Resource(ResourceType.CLUSTER, cluster), actions)
 
 
 def send_context(topic_name: str) -> Context:

@@ -45,6 +45,7 @@ def split_client_batch(batch: Message, *, messages_max: int) -> list[Message]:
         MessageIllegal: the body is cut off, empty, or holds more than ``messages_max``.
     """
     body, position = batch.body, 0
+    has_pop_ck = b"POP_CK\x01" in body
     found: list[Message] = []
     while position < len(body):
         if len(found) >= messages_max:
@@ -59,10 +60,12 @@ def split_client_batch(batch: Message, *, messages_max: int) -> list[Message]:
         end = properties_at + properties_size
         if body_size < 0 or properties_size < 0 or end - position != size or end > len(body):
             raise MessageIllegal(f"batch holds a message of wrong lengths at byte {position}")
+        properties = body[properties_at:end]
         found.append(
             batch._replace(
                 body=body[at : at + body_size],
-                properties=body[properties_at:end],
+                # As of a message by itself: only a broker says where one of pop mode was read.
+                properties=props.drop(properties, b"POP_CK") if has_pop_ck else properties,
                 flag=flag,
                 prepared_transaction_offset=0,
             )

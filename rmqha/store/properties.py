@@ -95,15 +95,17 @@ def find_integer(data: bytes, name: bytes) -> int | None:
 def drop(data: bytes, name: bytes) -> bytes:
     """The properties without one of them, however often it is there."""
     needle = name + b"\x01"
-    at = data.find(needle)
+    kept: list[bytes] = []
+    begin, at = 0, data.find(needle)
     while at >= 0:
         if at and data[at - 1] != 2:
             at = data.find(needle, at + 1)
             continue
+        kept.append(data[begin:at])
         end = data.find(b"\x02", at)
-        data = data[:at] if end < 0 else data[:at] + data[end + 1 :]
-        at = data.find(needle, at)
-    return data
+        begin = len(data) if end < 0 else end + 1
+        at = data.find(needle, begin)
+    return b"".join((*kept, data[begin:])) if kept else data
 
 
 def put(data: bytes, name: bytes, value: bytes) -> bytes:

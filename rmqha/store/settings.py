@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.store.consume_queue import BATCH_UNIT, UNIT
+from rmqha.store.transfer import MESSAGE_SIZE_MAX
 
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL = re.compile(r"([0-9]{1,9})([smhd])")
@@ -110,7 +111,7 @@ def load_settings(properties: Mapping[str, str], *, user_home: str) -> StoreSett
         check_crc_on_recover=read.boolean("checkCRCOnRecover", default=True),
         enabled_append_prop_crc=read.boolean("enabledAppendPropCRC", default=False),
         force_verify_prop_crc=read.boolean("forceVerifyPropCRC", default=False),
-        max_message_size=read.integer("maxMessageSize", 4 << 20, 1),
+        max_message_size=read.integer("maxMessageSize", 4 << 20, 1, MESSAGE_SIZE_MAX),
         max_hash_slot_num=read.integer("maxHashSlotNum", 5_000_000, 1),
         max_index_num=read.integer("maxIndexNum", 20_000_000, 2),
         message_index_enable=read.boolean("messageIndexEnable", default=True),

@@ -8,6 +8,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rmqha.remoting.settings import FRAME_BYTES_MAX
+from rmqha.store.record import HEADROOM
+
+ANSWER_HEADER_MAX = 64 * 1024
+"""What an answer says beside its messages: offsets and flags, some hundred bytes a message."""
+
+SENT_BYTES_MAX = FRAME_BYTES_MAX - ANSWER_HEADER_MAX
+"""A record that is longer fits into no answer to a consumer, of Java's brokers neither."""
+
+MESSAGE_SIZE_MAX = SENT_BYTES_MAX - HEADROOM
+"""Of ``maxMessageSize``: with its properties, its topic's name and its head, even with those that it
+gets when it is delayed or comes again, every stored message is one that can be read."""
+
 
 class Transfer(NamedTuple):
     """How much one read may carry, by where it lies.

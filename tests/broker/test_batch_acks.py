@@ -12,7 +12,7 @@ import pytest
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.pop.bit_sets import ACKED_MAX, ALL_BYTES_MAX, SET_BYTES_MAX
-from rmqha.broker.pop.request import parse_batch, parse_key
+from rmqha.broker.pop.request import batch_acks, parse_key, read_batch
 from rmqha.broker.pull.request import SCAN_MAX
 from tests.broker.replicas import NAME, TOPIC, ReplicaCluster, master_of, send_fields
 from tests.broker.test_pop_in_simulator import GROUP, INVISIBLE_MS, Popped, pop
@@ -47,7 +47,7 @@ def body_of(*entries: dict[str, Any]) -> bytes:
 
 def offsets(*entries: dict[str, Any]) -> list[tuple[int, ...]]:
     """What each says is done."""
-    return [one.offsets for one in parse_batch(body_of(*entries))[1]]
+    return [one.offsets for one in batch_acks(read_batch(body_of(*entries))[1])]
 
 
 def test_batch_when_a_filter_spread_the_messages_then_every_bit_counts() -> None:
@@ -93,7 +93,7 @@ def test_batch_when_all_entries_together_are_too_large_then_it_is_refused() -> N
     most = [entry([0] * SET_BYTES_MAX)] * whole + [entry([0] * left)]
     assert offsets(*most) == [()] * len(most)
     with pytest.raises(RemoteProtocolError, match="bytes"):
-        parse_batch(body_of(*most, entry([0])))
+        read_batch(body_of(*most, entry([0])))
 
 
 def batch_of(found: list[Popped], **more: Any) -> dict[str, Any]:

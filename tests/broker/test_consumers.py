@@ -93,6 +93,19 @@ def test_heartbeat_without_subscriptions_when_they_are_not_known_then_it_says_so
     assert table.renew(3, client(2), "G", 77).unknown, "another member's word does not count"
 
 
+def test_heartbeat_without_subscriptions_when_its_consumer_has_left_then_it_is_not_believed() -> (
+    None
+):
+    """Else who left a group, and is in it again by another client's word, subscribes to nothing."""
+    table = ConsumerTable(10)
+    table.register(0, client(1), data(), fingerprint=7)
+    table.register(0, client(2), data(), fingerprint=7)
+    assert not table.renew(1, client(1), "G", 7).unknown
+    assert table.unregister("G", client(1).connection)
+    assert table.renew(2, client(1), "G", 7).unknown
+    assert table.client_ids("G") == [client(2).client_id]
+
+
 def test_ids_when_nobody_joins_then_they_are_not_sorted_again_and_a_new_name_counts() -> None:
     """Each of a thousand members asks for the list of all, and sends a heartbeat every 30 s."""
     table = ConsumerTable(10)

@@ -32,10 +32,11 @@ from rmqha.broker.pop.offsets import PopOffsets
 from rmqha.broker.pop.request import (
     Handed,
     PopKey,
+    batch_acks,
     encode_key,
     msg_offset_info,
-    parse_batch,
     parse_key,
+    read_batch,
     retry_mark,
     start_offset_info,
 )
@@ -107,7 +108,7 @@ def test_keys_when_they_are_garbage_then_they_are_refused_as_such(text: str) -> 
 def test_batches_when_they_are_garbage_then_they_are_refused_as_such(body: bytes) -> None:
     """The body of 200151."""
     try:
-        parse_batch(body)
+        batch_acks(read_batch(body)[1])
     except RemoteProtocolError:
         pass
 

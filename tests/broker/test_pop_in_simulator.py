@@ -11,6 +11,7 @@ import pytest
 
 from rmqha.base.errors import LocalProtocolError
 from rmqha.broker.pop.aio import pop_requests, queue_takes
+from rmqha.broker.pop.aio.pop_requests import PopProcessor
 from rmqha.broker.pop.check_points import REVIVE_TOPIC
 from rmqha.broker.pop.request import PopKey, encode_key
 from rmqha.broker.topics.topic_table import TopicConfig
@@ -352,6 +353,58 @@ BAD_ACKS: list[tuple[dict[str, object], int]] = [
 
 
 @pytest.mark.costly
+@pytest.mark.costly
+def test_ack_when_the_queue_is_not_dispatched_yet_then_it_counts(
+    cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new master has the messages in its log before they are in its queues; refused with 208, what
+    was consumed came again."""
+    cluster.send_many(2)
+    cluster.run_for(100)
+    _, found = pop(cluster)
+    master = cluster.master()
+    assert master is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(master.store.reader, "max_offset", lambda *_: 0)
+        assert [ack(cluster, one) for one in found] == [0, 0]
+        beyond = PopKey(0, 1, 5_000, 0, "0", NAME, 0, 10_000)
+        assert ack(cluster, found[0]._replace(offset=10_000, key=encode_key(beyond))) == 208
+    cluster.run_for(2 * INVISIBLE_MS)
+    assert pop(cluster) == (210, [])
+
+
+def test_pops_when_one_message_comes_for_many_of_a_proxy_then_the_others_do_not_all_look(
+    cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has an attempt, and a time, of its own; all of them read all queues for every message."""
+    served = []
+    serve = PopProcessor._serve
+
+    def noted(processor: PopProcessor, asked: Any) -> bool:
+        served.append(serve(processor, asked))
+        return served[-1]
+
+    master, count = cluster.master(), 20
+    assert master is not None
+    assert cluster.send(0) is not None
+    cluster.run_for(100)
+    assert len(pop(cluster, invisibleTime=600_000)[1]) == 1
+    for number in range(count):
+        cluster.ask_later(master.config.address, 200050, {
+            "consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1",
+            "maxMsgNums": str(1 + number % 3), "invisibleTime": str(60_000 + number),
+            "pollTime": str(10_000 + number), "bornTime": "0", "initMode": "0",
+            "attemptId": f"a{number}",
+        })  # fmt: skip
+    cluster.until(lambda: held_count(cluster) == count, "the pops", 200)
+    monkeypatch.setattr(PopProcessor, "_serve", noted)
+    assert cluster.send(1) is not None
+    cluster.until(lambda: held_count(cluster) == count - 1, "one that is served", 200)
+    cluster.run_for(100)
+    assert served.count(True) == 1
+    assert len(served) <= 6
+
+
 def test_ack_when_it_names_nothing_then_it_is_refused_and_the_message_comes_again(
     cluster: ReplicaCluster,
 ) -> None:

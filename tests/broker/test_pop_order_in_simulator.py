@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rmqha.ha.events import Role
 from rmqha.remoting.command import RemotingCommand
 from tests.broker.replicas import NAME, TOPIC, ReplicaCluster
 from tests.broker.test_pop_in_simulator import GROUP, INVISIBLE_MS, Popped, ack, pop, understood
@@ -200,6 +201,26 @@ def test_order_when_the_broker_restarts_then_what_was_in_flight_still_is(
 
 
 @pytest.mark.slow
+def test_acks_when_the_broker_reigns_no_more_then_they_are_refused(
+    cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a slave wrote down would be known to nobody: its master gives the messages again."""
+    _, found = ordered(cluster)
+    master = cluster.master()
+    assert master is not None
+    told = address(cluster)
+    fields = {
+        "consumerGroup": GROUP, "topic": TOPIC, "queueId": "0", "offset": str(found[0].offset),
+        "extraInfo": found[0].key, "invisibleTime": "60000",
+    }  # fmt: skip
+    monkeypatch.setattr(master, "role", Role.SLAVE)
+    for code in (200051, 200053):
+        assert cluster.ask(told, code, fields).code == 14
+    monkeypatch.undo()
+    assert ack(cluster, found[1]) == 0
+    assert ordered(cluster) == (210, []), "the first is still in flight"
+
+
 def test_order_when_another_replica_takes_over_then_nothing_is_skipped() -> None:
     """It does not know what is in flight: everything from the kept offset on comes again."""
     with ReplicaCluster(seed=32, replicas=3) as cluster:

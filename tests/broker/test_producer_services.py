@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from rmqha.broker.deferred.delays import TIMER_TOPIC, decode_handle
@@ -618,6 +619,23 @@ def test_message_when_its_group_has_no_retry_queues_then_it_is_given_up_silently
         answer = alone.ask(address, 36, fields)
         assert (answer.code, answer.remark) == (0, None)
     assert master_of(alone).store.max_offset == written
+
+
+def test_message_when_nobody_may_write_to_its_retry_topic_then_it_is_not_sent_back(
+    alone: ReplicaCluster,
+) -> None:
+    """An operator has closed it: the consumer keeps the message, and tries again later."""
+    subscribe(alone, "CG")
+    send(alone, 1)
+    (origin,) = stored(alone, TOPIC)
+    fields = {"offset": str(origin.physical_offset), "group": "CG", "delayLevel": "1"}
+    address, topics = master_of(alone).config.address, master_of(alone).topics.table.topics
+    name = "%RETRY%CG"
+    topics[name] = msgspec.structs.replace(topics[name], perm=4)
+    answer = alone.ask(address, 36, fields)
+    assert (answer.code, answer.remark) == (16, "sending to the retry topic of CG is forbidden")
+    topics[name] = msgspec.structs.replace(topics[name], perm=6)
+    assert alone.ask(address, 36, fields).code == 0
 
 
 def test_message_when_asked_for_by_key_or_place_then_found(alone: ReplicaCluster) -> None:

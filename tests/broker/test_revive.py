@@ -9,6 +9,7 @@ import pytest
 
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.aio.replica import BrokerReplica
+from rmqha.broker.pop.aio.revive import LOOK_MS, revived_message
 from rmqha.broker.pop.check_points import (
     REVIVE_GROUP,
     REVIVE_TOPIC,
@@ -16,9 +17,18 @@ from rmqha.broker.pop.check_points import (
     CheckPoint,
     ReviveQueue,
 )
+from rmqha.store import properties as props
 from rmqha.store.aio.commit_log import AppendResult
 from rmqha.store.aio.record_walk import LOOK_TURNS, LOOKS_A_TURN
-from rmqha.store.record import Message, pack_host
+from rmqha.store.record import (
+    Head,
+    Message,
+    check_record,
+    decode,
+    encode_into,
+    encoded_size,
+    pack_host,
+)
 from tests.broker.replicas import NAME, TOPIC, ReplicaCluster, master_of
 from tests.broker.test_held_answers import resume_replication
 from tests.broker.test_pop_in_simulator import (
@@ -32,6 +42,7 @@ from tests.broker.test_pop_in_simulator import (
 )
 from tests.broker.test_positions_in_simulator import hold_replication, wait_for_logs
 from tests.broker.test_write_lease_in_simulator import isolate, said
+from tests.store.harness import message
 
 HOST = pack_host("10.0.0.1", 1)
 
@@ -261,3 +272,44 @@ def test_revive_when_it_begins_anew_then_it_reads_the_first_record_that_is_not_d
         master = restart(one)
         one.until(lambda: kept(master) == 1, "its end", 10_000)
         assert master.pop.revive.revived == 1
+
+
+@pytest.mark.costly
+def test_revive_when_no_more_check_points_may_be_open_then_it_looks_no_more_often() -> None:
+    """Until one is over there is nothing to do: a core was busy with that."""
+    with ReplicaCluster(seed=21, replicas=1, popCheckPointsMax=1, reviveQueueNum=1) as cluster:
+        cluster.boot_all()
+        cluster.send_many(3)
+        cluster.run_for(100)
+        for _ in range(3):
+            pop(cluster, 1, invisibleTime=3_000)
+        revive, looks = master_of(cluster).pop.revive, []
+        read = revive._read
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(revive, "_read", lambda *asked: looks.append(0) or read(*asked))
+            cluster.run_for(2_000)
+        assert 5 <= len(looks) <= 2 * 2_000 // LOOK_MS
+        assert len(pop_until(cluster, limit_ms=20_000)) >= 1
+
+
+@pytest.mark.parametrize(
+    ("times", "before", "after"),
+    [(0, None, b"77"), (0, b"5", b"77"), (2, b"5", b"5"), (2, None, b"77")],
+)
+def test_message_when_it_comes_again_then_its_first_pop_is_that_of_its_first_delivery(
+    times: int, before: bytes | None, after: bytes
+) -> None:
+    """Clients tell from it how long a message was on its way; and it names no half message."""
+    properties = b"" if before is None else b"1ST_POP_TIME\x01" + before + b"\x02"
+    stored = message(
+        properties=properties, reconsume_times=times, prepared_transaction_offset=9, sys_flag=8
+    )
+    data = bytearray(encoded_size(stored, property_crc=False))
+    encode_into(
+        data, 0, stored, size=len(data), queue_offset=0, physical_offset=0, store_timestamp=1
+    )
+    head = check_record(memoryview(data), 0, len(data), 0, check_crc=True)
+    assert isinstance(head, Head)
+    again = revived_message(decode(memoryview(data), head), "%RETRY%G_T", 77, HOST)
+    assert props.find(again.properties, b"1ST_POP_TIME") == after
+    assert (again.reconsume_times, again.prepared_transaction_offset) == (times + 1, 0)

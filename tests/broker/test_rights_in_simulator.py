@@ -135,6 +135,32 @@ def test_message_when_it_waits_for_its_time_then_its_own_topic_is_asked_for(
     assert b"later" in done(ask(cluster, 33, view, by=ANN))
 
 
+@pytest.mark.parametrize(
+    ("topic", "queue", "flag", "properties"),
+    [
+        ("SCHEDULE_TOPIC_XXXX", 17, "0", "DELAY\x0118\x02"),
+        ("rmq_sys_wheel_timer", 0, "0", "TIMER_DELAY_SEC\x01100\x02"),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", 0, "4", "TRAN_MSG\x01true\x02PGROUP\x01P\x02"),
+    ],
+)
+def test_message_when_it_waits_in_the_brokers_own_topic_then_who_reads_that_reads_the_cluster(
+    cluster: ReplicaCluster, topic: str, queue: int, flag: str, properties: str
+) -> None:
+    """A topic that was denied to Ann was hers with its messages' delay, or before their commit."""
+    done(make_user(cluster))
+    for resource, decision in (("Topic:*", "Allow"), ("Group:mine", "Allow"), ("Topic:S", "Deny")):
+        done(make_acl(cluster, resource, "Sub", "Get", decision=decision))
+    join(cluster, "mine")
+    sent = send_fields(0, "S") | {"e": "0", "f": flag, "i": f"UNIQ_KEY\x01A1\x02{properties}"}
+    done(ask(cluster, 310, sent, b"secret", by=ROOT))
+    wanted = pull(topic, "mine") | {"queueId": str(queue)}
+    for code in (11, 361, 200050, 200052, 12):
+        assert "Cluster:" in refused(ask(cluster, code, wanted, by=ANN)), code
+    assert b"secret" in ask(cluster, 11, wanted, by=ROOT).body
+    done(make_acl(cluster, "Cluster:DefaultCluster", "Get"))
+    assert b"secret" in ask(cluster, 11, wanted, by=ANN).body
+
+
 def test_message_when_an_operator_has_a_consumer_take_it_then_its_own_topic_is_asked_for(
     cluster: ReplicaCluster,
 ) -> None:

@@ -23,6 +23,7 @@ from rmqha.base.errors import (
     StoreMismatch,
 )
 from rmqha.runtime.aio.disk import lock_first_byte
+from rmqha.store import batches
 from rmqha.store import properties as props
 from rmqha.store.aio import reader as words
 from rmqha.store.record import INNER_BATCH, MAGIC_BLANK, Message, Plain, topic_field
@@ -91,6 +92,16 @@ async def test_reads_name_java_s_states(tmp_path: Path) -> None:
     assert store.reader.look(SIZE) is not None
     assert store.reader.look(SIZE + 1) is None
     await store.close()
+
+
+def test_batch_when_its_messages_say_where_they_were_popped_then_they_do_not_any_more() -> None:
+    """As of a message by itself: who pops it would acknowledge another one, and it came for ever."""
+    pairs = b"A\x01x\x02POP_CK\x010 1 60000 0 0 b 0 0\x02POP_CK\x01y\x02B\x01XPOP_CK\x02"
+    body = batches.join_client_batch([(b"1", pairs), (b"2", b"C\x01z\x02"), (b"3", b"POP_CK\x01")])
+    found = batches.split_client_batch(message(body=body), messages_max=9)
+    assert [one.body for one in found] == [b"1", b"2", b"3"]
+    kept = [b"A\x01x\x02B\x01XPOP_CK\x02", b"C\x01z\x02", b""]
+    assert [one.properties for one in found] == kept
 
 
 async def test_transactions_and_batches_take_their_queue_offsets(tmp_path: Path) -> None:

@@ -282,8 +282,8 @@ def check_ack(
     return None
 
 
-def parse_batch(body: bytes) -> tuple[str, list[BatchAck]]:
-    """Read the body of 200151: the broker's name and the entries.
+def read_batch(body: bytes) -> tuple[str, list[Any]]:
+    """Read the body of 200151: the broker's name, and the entries for :func:`batch_acks`.
 
     Raises:
         RemoteProtocolError: not such a body.
@@ -292,9 +292,13 @@ def parse_batch(body: bytes) -> tuple[str, list[BatchAck]]:
     entries = json_array(members.get("acks"), "acks")
     if len(entries) > _ACKS_MAX:
         raise RemoteProtocolError(f"more than {_ACKS_MAX} acknowledgements at once")
-    acks = [json_object(entry, "an acknowledgement") for entry in entries]
-    check_size([_bit_set(one) for one in acks])
-    return text(members, "brokerName", ""), [_batch_ack(one) for one in acks]
+    check_size([_bit_set(json_object(one, "an acknowledgement")) for one in entries])
+    return text(members, "brokerName", ""), entries
+
+
+def batch_acks(entries: Sequence[Any]) -> list[BatchAck]:
+    """Read entries; raises RemoteProtocolError."""
+    return [_batch_ack(one) for one in entries]
 
 
 def _bit_set(members: Mapping[str, Any]) -> object:

@@ -1,4 +1,5 @@
 """Records of the log that are not what was written: which are known, and who is asked to mend them.
+Those that nobody can be sent are told here as well.
 
 Readers tell what they meet here, and may wait until it was tried to mend it. Who knows whole copies
 registers as ``mender`` (``broker/sync/aio/scrub.py``).
@@ -37,6 +38,7 @@ class Mending:
         self._lock: asyncio.Lock | None = None
         self._tried: dict[int, int] = {}
         self._behind: set[int] = set()
+        self._oversized: dict[int, None] = {}
         self.damaged: dict[int, str] = {}
         self.found = self.mended = 0
         self.cut_to: int | None = None
@@ -49,6 +51,20 @@ class Mending:
         self.damaged[offset] = reason
         self.found += 1
         self._log.log("error", "record_damaged", offset=offset, reason=reason)
+
+    def oversized(self, offset: int, size: int) -> bool:
+        """Somebody passes over a record that fits into no answer; it is told once.
+
+        It is whole, and stays in the log: a broker that took longer messages has written it. Nobody
+        can be sent it, and what stands behind it in its queue must not wait for it for ever.
+        """
+        if offset in self._oversized:
+            return False
+        if len(self._oversized) >= DAMAGED_MAX:
+            del self._oversized[next(iter(self._oversized))]
+        self._oversized[offset] = None
+        self._log.log("error", "record_oversized", offset=offset, size=size)
+        return False
 
     @property
     def is_full(self) -> bool:

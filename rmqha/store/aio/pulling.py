@@ -24,7 +24,7 @@ from rmqha.store.aio.reader import (
     OFFSET_TOO_SMALL,
 )
 from rmqha.store.consume_queue import FILLER_SIZE
-from rmqha.store.transfer import Transfer
+from rmqha.store.transfer import SENT_BYTES_MAX, Transfer
 from rmqha.store.whole import pass_whole
 
 Placed = tuple[int, int, int, int]
@@ -126,7 +126,7 @@ class Pulling:
         if offset < low:
             return Pulled(OFFSET_TOO_SMALL, [], 0, 0, low, low, high)
         if offset <= end:
-            status = OFFSET_OVERFLOW_ONE if high else NO_MESSAGE_IN_QUEUE
+            status = OFFSET_OVERFLOW_ONE if end else NO_MESSAGE_IN_QUEUE
             return Pulled(status, [], 0, 0, offset, low, high)
         if queue is None or not high:
             status = NO_MATCHED_LOGIC_QUEUE if queue is None else NO_MESSAGE_IN_QUEUE
@@ -222,7 +222,8 @@ class Pulling:
             if size != FILLER_SIZE:
                 if physical + size > limit:
                     break
-                if hashes is None or code in hashes:
+                is_sent = size <= SENT_BYTES_MAX or self._cold.mending.oversized(physical, size)
+                if is_sent and (hashes is None or code in hashes):
                     if count and size_sum + size > bytes_max:
                         break
                     if runs and runs[-1][1] == physical and self._same_file(runs[-1][0], physical):

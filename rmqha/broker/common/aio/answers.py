@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.aio.turns import in_turns
 from rmqha.runtime.logs import Logger
 
 REASON_MAX = 1_000
@@ -44,6 +45,41 @@ class Answers:
         task = self._tasks.start(self._answer(work, connection, request), name=name)
         # What is cancelled before its first step never came to its work.
         task.add_done_callback(lambda _: work.close())
+
+    def finish(
+        self,
+        work: Generator[None, None, RemotingCommand | None],
+        connection: Connection,
+        request: RemotingCommand,
+        *,
+        name: str,
+    ) -> RemotingCommand | None:
+        """The answer of a work that is short, as most are; a longer one goes on in turns.
+
+        Args:
+            work: yields where others may have their turn; None is its answer where somebody else gives
+                one.
+
+        Returns:
+            None where the request will be answered.
+        """
+        try:
+            next(work)
+        except StopIteration as end:
+            answer: RemotingCommand | None = end.value
+            return answer
+        self.start(self._rest(work, connection, request), connection, request, name=name)
+        return None
+
+    async def _rest(
+        self,
+        work: Generator[None, None, RemotingCommand | None],
+        connection: Connection,
+        request: RemotingCommand,
+    ) -> None:
+        answer = await in_turns(work)
+        if answer is not None and not request.is_oneway:
+            connection.send(answer)
 
     async def _answer(
         self, work: Coroutine[Any, Any, None], connection: Connection, request: RemotingCommand

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Generator, Iterable, Sequence
 
@@ -15,14 +16,8 @@ from rmqha.base.errors import (
     RequestTimeout,
 )
 from rmqha.broker.common.aio.ports import Handlers
-from rmqha.broker.common.json_members import (
-    MessageQueue,
-    json_array,
-    json_object,
-    read_object,
-    text,
-)
 from rmqha.broker.common.refusal import Refusal
+from rmqha.broker.groups.aio.lock_requests import LockProcessor
 from rmqha.broker.groups.aio.member_notices import MemberNotices
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.groups.consumers import ConsumerData
@@ -41,15 +36,17 @@ from rmqha.remoting.topic_names import UNIT_SUB_FLAG
 from rmqha.runtime.logs import Logger
 from rmqha.store.consume_queue import name_error
 
-LOCK_QUEUES_MAX = 100_000
 EXPIRED_A_TURN = 64
 _MESSAGE_ID = re.compile("(?:[0-9A-Fa-f]{24})?[0-9A-Fa-f]{32}")
 """Address and port of a broker, by IPv4 or IPv6, and the place in its log."""
 PROXY_TIMEOUT_MS = 10_000
 """How long a consumer may take to answer what mqadmin asks it; Java's value."""
 
+ASKED_AT_A_TIME = 16
+"""Members that mqadmin asks through the broker (223): one that is silent holds up none of the others."""
+
 MADE_MAX = 50
-"""Groups, and retry topics, that one record makes: some 30 KB."""
+"""Groups, and retry topics, that one record makes: some 30 KB. So many members are taken in a turn."""
 
 
 class ClientProcessor:
@@ -59,6 +56,7 @@ class ClientProcessor:
         self._broker = broker
         self._log = log
         self._notices = MemberNotices(broker)
+        self._locks = LockProcessor(broker)
 
     def handlers(self) -> Handlers:
         """By request code."""
@@ -66,8 +64,8 @@ class ClientProcessor:
             RequestCode.HEART_BEAT: self.heartbeat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_ids,
-            RequestCode.LOCK_BATCH_MQ: self.lock,
-            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
+            RequestCode.LOCK_BATCH_MQ: self._locks.handle,
+            RequestCode.UNLOCK_BATCH_MQ: self._locks.handle,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
             RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
@@ -78,23 +76,54 @@ class ClientProcessor:
 
     # -- life signs --------------------------------------------------------------------------------
 
-    def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """34: nothing counts unless the whole body can be read."""
-        broker = self._broker
         try:
             beat = Heartbeat.decode(request.body)
         except RemoteProtocolError as error:
             return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        work = self._beat(connection, request, beat)
+        return self._broker.answers.finish(work, connection, request, name="heartbeat")
+
+    def _beat(
+        self, connection: Connection, request: RemotingCommand, beat: Heartbeat
+    ) -> Generator[None, None, RemotingCommand]:
+        broker = self._broker
         client = Client(
             connection.id, beat.client_id, request.language, request.version, connection.peer
         )
         broker.clients.learn(connection)
-        now_ms = broker.clock.now_ms()
+        full = unknown = False
+        for first in range(0, max(len(beat.consumers), len(beat.producers)), MADE_MAX):
+            if first:
+                yield
+                if connection.is_closing:
+                    break  # it may have ended already, and nobody would take its members away
+            part = slice(first, first + MADE_MAX)
+            is_full, is_unknown = self._take_consumers(client, beat, beat.consumers[part])
+            full, unknown = full or is_full, unknown or is_unknown
+            now_ms = broker.clock.now_ms()
+            for name in beat.producers[part]:
+                full = not broker.producers.register(now_ms, name, client) or full
+        if full:
+            self._log.log("warning", "client_refused", client_id=beat.client_id)
+            return request.reply(ResponseCode.SYSTEM_BUSY, "too many clients, clientMembershipsMax")
+        # A client that sends fingerprints leaves its subscriptions out from now on, until it is
+        # told that they are not known here; Java tells those without a fingerprint "true" too.
+        changed = unknown or not beat.fingerprint
+        fields = ext_fields(IS_SUPPORT_HEART_BEAT_V2=True, IS_SUB_CHANGE=changed)
+        return request.reply(ResponseCode.SUCCESS, None, fields)
+
+    def _take_consumers(
+        self, client: Client, beat: Heartbeat, consumers: Sequence[ConsumerData]
+    ) -> tuple[bool, bool]:
+        """Whether there was no room for one, and whether of one no subscriptions are known."""
+        broker, now_ms = self._broker, self._broker.clock.now_ms()
         full = unknown = False
         changed_groups: list[str] = []
         if not beat.without_sub:
-            self._make_missing(beat.consumers)
-        for data in beat.consumers:
+            self._make_missing(consumers)
+        for data in consumers:
             if beat.without_sub:
                 done = broker.consumers.renew(now_ms, client, data.group, beat.fingerprint)
             else:
@@ -107,19 +136,10 @@ class ClientProcessor:
             full = full or done.refused
             unknown = unknown or done.unknown
         self._notices.changed(changed_groups)
-        for name in beat.producers:
-            full = not broker.producers.register(now_ms, name, client) or full
-        if full:
-            self._log.log("warning", "client_refused", client_id=beat.client_id)
-            return request.reply(ResponseCode.SYSTEM_BUSY, "too many clients, clientMembershipsMax")
-        # A client that sends fingerprints leaves its subscriptions out from now on, until it is
-        # told that they are not known here; Java tells those without a fingerprint "true" too.
-        changed = unknown or not beat.fingerprint
-        fields = ext_fields(IS_SUPPORT_HEART_BEAT_V2=True, IS_SUB_CHANGE=changed)
-        return request.reply(ResponseCode.SUCCESS, None, fields)
+        return full, unknown
 
     def _make_missing(self, consumers: Sequence[ConsumerData]) -> None:
-        """Make the groups and retry topics of a heartbeat, many with one record."""
+        """Make the groups and retry topics of some consumers with one record."""
         broker = self._broker
         if broker.role is not Role.MASTER:
             return
@@ -134,9 +154,8 @@ class ClientProcessor:
             name = group.retry_topic
             if broker.topics.table.get(name) is None and name_error(name.encode()) is None:
                 topics.append(_retry_topic(group, data))
-        for first in range(0, max(len(groups), len(topics)), MADE_MAX):
-            part = slice(first, first + MADE_MAX)
-            broker.metadata.commit(Change(groups=tuple(groups[part]), topics=tuple(topics[part])))
+        if groups or topics:
+            broker.metadata.commit(Change(groups=tuple(groups), topics=tuple(topics)))
 
     def _prepare(self, data: ConsumerData) -> GroupConfig | None:
         """A group's settings; its retry topic, too, where many at a time could not be made."""
@@ -237,28 +256,6 @@ class ClientProcessor:
         data = self._broker.producers.members(clock.wall_ms(), clock.now_ms())
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps({"data": data}))
 
-    # -- locks -------------------------------------------------------------------------------------
-
-    def lock(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Lock queues for a client (41)."""
-        try:
-            group, client_id, queues = lock_body(request.body)
-        except RemoteProtocolError as error:
-            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
-        broker = self._broker
-        held = broker.locks.lock(broker.clock.now_ms(), group, client_id, queues)
-        body = {"lockOKMQSet": [queue.members() for queue in held]}
-        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
-
-    def unlock(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Give a client's locks back (42)."""
-        try:
-            group, client_id, queues = lock_body(request.body)
-        except RemoteProtocolError as error:
-            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
-        self._broker.locks.unlock(group, client_id, queues)
-        return request.reply(ResponseCode.SUCCESS)
-
     # -- asked of one consumer ---------------------------------------------------------------------
 
     def consumer_status(
@@ -286,22 +283,26 @@ class ClientProcessor:
         fields = request.ext_fields or {}
         asked = ext_fields(topic=fields.get("topic", ""), group=fields.get("group", ""))
         parts: list[bytes] = []
-        for client in clients:
-            command = RemotingCommand(
-                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext_fields=dict(asked)
-            )
-            try:
-                answer = await self._broker.clients.invoke(
-                    client.connection, command, PROXY_TIMEOUT_MS
-                )
-            except (ConnectionLost, RequestTimeout, LocalProtocolError) as error:
-                self._log.log("info", "consumer_silent", client=client.client_id, reason=str(error))
-                continue
-            table = offset_table(answer.body)
-            if answer.code == ResponseCode.SUCCESS and table is not None:
-                parts.append(fastjson.dumps(client.client_id) + b":" + table)
+        for first in range(0, len(clients), ASKED_AT_A_TIME):
+            some = clients[first : first + ASKED_AT_A_TIME]
+            parts += filter(None, await asyncio.gather(*(self._status(one, asked) for one in some)))
         body = b'{"consumerTable":{' + b",".join(parts) + b"}}"
         connection.send(request.reply(ResponseCode.SUCCESS, body=body))
+
+    async def _status(self, client: Client, asked: dict[str, str]) -> bytes:
+        """A member's part of the answer; empty for one that gives none."""
+        command = RemotingCommand(
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext_fields=dict(asked)
+        )
+        try:
+            answer = await self._broker.clients.invoke(client.connection, command, PROXY_TIMEOUT_MS)
+        except (ConnectionLost, RequestTimeout, LocalProtocolError) as error:
+            self._log.log("info", "consumer_silent", client=client.client_id, reason=str(error))
+            return b""
+        table = offset_table(answer.body)
+        if answer.code != ResponseCode.SUCCESS or table is None:
+            return b""
+        return fastjson.dumps(client.client_id) + b":" + table
 
     def ask_consumer(
         self, connection: Connection, request: RemotingCommand
@@ -373,13 +374,3 @@ def offset_table(body: bytes) -> bytes | None:
     data = bytes(body).strip()
     at = data.find(mark)
     return data[at + len(mark) : -1] if at >= 0 and data.endswith(b"}") else None
-
-
-def lock_body(body: bytes) -> tuple[str, str, list[MessageQueue]]:
-    """Group, client id and queues of 41 and 42; raises RemoteProtocolError."""
-    members = read_object(body, "a lock request")
-    queues = json_array(members.get("mqSet"), "mqSet")
-    if len(queues) > LOCK_QUEUES_MAX:
-        raise RemoteProtocolError(f"more than {LOCK_QUEUES_MAX} queues")
-    found = [MessageQueue.of(json_object(one, "a message queue")) for one in queues]
-    return text(members, "consumerGroup"), text(members, "clientId"), found

@@ -12,23 +12,30 @@ topic is told when an old client gives one back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from functools import partial
 
 from rmqha.base.errors import RmqhaError
 from rmqha.broker.common.aio.ports import Handler, Handlers
 from rmqha.broker.common.json_members import MessageQueue, json_array, read_object
-from rmqha.broker.groups.aio.client_requests import lock_body
+from rmqha.broker.groups.aio.lock_requests import (
+    QUEUES_A_TURN,
+    LockBody,
+    applied,
+    is_led_here,
+    is_logical,
+    lock_answer,
+)
 from rmqha.broker.groups.aio.ports import Broker
-from rmqha.broker.logical.aio.forwarding import Forwarding
 from rmqha.broker.logical.place import FORWARDED_FIELD, elsewhere, is_of_old_client
-from rmqha.broker.naming.aio.other_sets import OtherSets
+from rmqha.broker.naming.aio.other_sets import OtherSets, TopicPlaces
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
+from rmqha.runtime.aio.turns import in_turns
 from rmqha.runtime.logs import Logger
-from rmqha.statictopic.mapping import MOCK_BROKER_PREFIX, TopicQueueMappingDetail
-from rmqha.statictopic.translate import led_by
+from rmqha.statictopic.mapping import TopicQueueMappingDetail
 
 ASK_TIMEOUT_MS = 800
 """Who asks waits for a second."""
@@ -37,12 +44,13 @@ LOCK_ROUNDS = 2
 """A second leader is asked where the first has said no, which may be one of before a remap."""
 
 Mappings = Mapping[str, TopicQueueMappingDetail]
+Places = Mapping[str, TopicPlaces]
 
 
 def logical_queue(mappings: Mappings, queue: MessageQueue) -> MessageQueue | None:
     """A logical queue under the name that clients of 5.x have for it; None for a physical one."""
     mapping = mappings.get(queue.topic)
-    if mapping is None or not queue.broker_name.startswith(MOCK_BROKER_PREFIX):
+    if mapping is None or not is_logical(queue):
         return None
     return queue._replace(broker_name=mapping.mock_broker_name)
 
@@ -54,13 +62,9 @@ class LogicalLocks:
         ordinary: handlers of the same requests.
     """
 
-    def __init__(
-        self, broker: Broker, sets: OtherSets, forwarding: Forwarding, ordinary: Handlers,
-        log: Logger,
-    ) -> None:  # fmt: skip
+    def __init__(self, broker: Broker, sets: OtherSets, ordinary: Handlers, log: Logger) -> None:
         self._broker = broker
         self._sets = sets
-        self._forwarding = forwarding
         self._ordinary = ordinary
         self._log = log
         broker.mappings.on_changed.append(self._remapped)
@@ -73,85 +77,69 @@ class LogicalLocks:
     def _handler(self, code: int) -> Handler:
         def handle(connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
             table, fields = self._broker.mappings.table.items, request.ext_fields
-            passed_on = FORWARDED_FIELD in (fields or {})
-            if not table or not (passed_on or is_of_old_client(request.version, fields)):
+            # Whoever passed a request on may be wrong about who leads; it asks again.
+            if not table or not is_of_old_client(request.version, fields):
                 return self._ordinary[code](connection, request)
             try:
-                group, client_id, queues = lock_body(request.body)
+                asked = LockBody.read(request.body)
             except RmqhaError:
                 return self._ordinary[code](connection, request)  # which says why
-            if passed_on:
-                # Whoever passed it on may be wrong about who leads; it asks again.
-                led = [one for one in queues if self._is_led_here(one)]
-                here = queues if code == RequestCode.UNLOCK_BATCH_MQ else led
-                return request.reply(0, body=_body(self._apply(code, group, client_id, here)))
-            work = self._split(connection, request, group, client_id, queues)
+            work = self._split(connection, request, asked)
             self._broker.answers.start(work, connection, request, name="logical locks")
             return None
 
         return handle
 
-    def _is_led_here(self, queue: MessageQueue) -> bool:
-        mapping = self._broker.mappings.table.items.get(queue.topic)
-        return mapping is not None and led_by(mapping, queue.queue_id) is not None
-
     def _remapped(self, topics: frozenset[str]) -> None:
         """Queues have moved; what was locked here says nothing about them any more."""
 
         def is_void(queue: MessageQueue) -> bool:
-            is_logical = queue.broker_name.startswith(MOCK_BROKER_PREFIX)
-            return is_logical and queue.topic in topics and not self._is_led_here(queue)
+            is_moved = is_logical(queue) and queue.topic in topics
+            return is_moved and not is_led_here(self._broker, queue)
 
         self._broker.locks.forget(is_void)
 
-    def _apply(
-        self, code: int, group: str, client_id: str, queues: Iterable[MessageQueue]
-    ) -> list[MessageQueue]:
-        """Lock here, or give back; the queues that the client holds afterwards."""
-        locks = self._broker.locks
-        if code == RequestCode.LOCK_BATCH_MQ:
-            return locks.lock(self._broker.clock.now_ms(), group, client_id, queues)
-        locks.unlock(group, client_id, queues)
-        return []
-
     async def _split(
-        self, connection: Connection, request: RemotingCommand, group: str, client_id: str,
-        queues: list[MessageQueue],
-    ) -> None:  # fmt: skip
+        self, connection: Connection, request: RemotingCommand, asked: LockBody
+    ) -> None:
         """Lock each queue where it is led, or give it back wherever it may be locked."""
-        table, code = self._broker.mappings.table.items, request.code
-        asked = {queue: logical_queue(table, queue) or queue for queue in queues}
-        here = [
-            logical for queue, logical in asked.items()
-            if logical is queue or self._is_led_here(logical)
-        ]  # fmt: skip
-        held = {*self._apply(code, group, client_id, here)}
+        broker, code = self._broker, request.code
+        try:
+            queues = await in_turns(asked.named())
+        except RmqhaError as error:
+            connection.send(request.reply(ResponseCode.SYSTEM_ERROR, str(error)))
+            return
+        table = broker.mappings.table.items
+        names = {queue: logical_queue(table, queue) or queue for queue in queues}
+        here = {
+            logical for queue, logical in names.items()
+            if logical is queue or is_led_here(broker, logical)
+        }  # fmt: skip
+        # In the order of the request: the last ones miss where there is no room for all.
+        mine = [logical for logical in names.values() if logical in here]
+        held = {*await in_turns(applied(broker, code, asked, mine))}
         if code == RequestCode.LOCK_BATCH_MQ:
-            others = [logical for logical in asked.values() if logical not in here]
-            held |= await self._lock_elsewhere(group, client_id, others)
+            others = [logical for logical in names.values() if logical not in here]
+            held |= await self._lock_elsewhere(asked, others)
         else:
-            logical_ones = [logical for queue, logical in asked.items() if logical is not queue]
-            await self._give_back_elsewhere(group, client_id, logical_ones)
+            logical_ones = [logical for queue, logical in names.items() if logical is not queue]
+            await self._give_back_elsewhere(asked, logical_ones)
         if not request.is_oneway:
-            told = [queue for queue, logical in asked.items() if logical in held]
-            connection.send(request.reply(ResponseCode.SUCCESS, body=_body(told)))
+            told = [queue for queue, logical in names.items() if logical in held]
+            connection.send(request.reply(ResponseCode.SUCCESS, body=lock_answer(told)))
 
     async def _lock_elsewhere(
-        self, group: str, client_id: str, queues: list[MessageQueue]
+        self, asked: LockBody, queues: list[MessageQueue]
     ) -> set[MessageQueue]:
         """The queues that their leaders lock; who says no may have been the leader before."""
         held: set[MessageQueue] = set()
         said_no: dict[MessageQueue, str] = {}
         for _ in range(LOCK_ROUNDS):
-            there: dict[str, list[MessageQueue]] = {}
-            for queue in queues:
-                name = await self._leader(queue)
-                if name is not None and name != said_no.get(queue):
-                    there.setdefault(name, []).append(queue)
+            topics = {one.topic for one in queues if self._known_leader(one) is None}
+            places = await self._places(topics, "queue_not_locked")
+            there = await in_turns(_sorted_out(queues, partial(self._leader, places, said_no)))
             queues = []
-            for name, some, found in await self._ask_all(
-                RequestCode.LOCK_BATCH_MQ, group, client_id, there
-            ):
+            for name, some, found in await self._ask_all(RequestCode.LOCK_BATCH_MQ, asked, there):
                 if found is not None:
                     held |= found
                     queues += [queue for queue in some if queue not in found]
@@ -160,46 +148,57 @@ class LogicalLocks:
                 self._sets.forget_places(topic)
         return held
 
-    async def _give_back_elsewhere(
-        self, group: str, client_id: str, queues: list[MessageQueue]
-    ) -> None:
+    async def _give_back_elsewhere(self, asked: LockBody, queues: list[MessageQueue]) -> None:
         """At every other set that leads a queue, or has led it."""
-        there: dict[str, list[MessageQueue]] = {}
-        for queue in queues:
-            for name in await self._hosts(queue):
-                there.setdefault(name, []).append(queue)
-        await self._ask_all(RequestCode.UNLOCK_BATCH_MQ, group, client_id, there)
+        places = await self._places({one.topic for one in queues}, "queue_not_given_back")
+        there = await in_turns(_sorted_out(queues, partial(self._hosts, places)))
+        await self._ask_all(RequestCode.UNLOCK_BATCH_MQ, asked, there)
 
-    async def _leader(self, queue: MessageQueue) -> str | None:
-        """The other set that leads a queue; None if it is this one, or not known."""
+    async def _places(self, topics: set[str], event: str) -> dict[str, TopicPlaces]:
+        """Where topics are, as name servers say; each is looked up once, however many queues it has."""
+        found: dict[str, TopicPlaces] = {}
+        for topic in sorted(topics):
+            try:
+                found[topic] = await self._sets.places(topic)
+            except RmqhaError as error:
+                self._log.log("warning", event, topic=topic, reason=str(error))
+        return found
+
+    def _known_leader(self, queue: MessageQueue) -> str | None:
+        """The set that a queue was moved to from here; None where that is not known here."""
+        mapping = self._broker.mappings.table.items.get(queue.topic)
+        return None if mapping is None else elsewhere(mapping, queue.queue_id, None)
+
+    def _leader(
+        self, places: Places, said_no: Mapping[MessageQueue, str], queue: MessageQueue
+    ) -> list[str]:
+        """The other set that leads a queue; none if it is this one, not known, or has said no."""
         mapping = self._broker.mappings.table.items.get(queue.topic)
         if mapping is None:
-            return None
-        name = elsewhere(mapping, queue.queue_id, None)
-        if name is None:
-            try:
-                name = await self._forwarding.leader_of(mapping, queue.queue_id)
-            except RmqhaError as error:
-                self._log.log("warning", "queue_not_locked", topic=queue.topic, reason=str(error))
-        return None if name == mapping.broker_name else name
+            return []
+        name, topic = self._known_leader(queue), places.get(queue.topic)
+        if name is None and topic is not None:
+            name = topic.leaders.get(queue.queue_id)
+        if name is None or name in (mapping.broker_name, said_no.get(queue)):
+            return []
+        return [name]
 
-    async def _hosts(self, queue: MessageQueue) -> list[str]:
+    def _hosts(self, places: Places, queue: MessageQueue) -> list[str]:
         """All other sets of the topic; without a name server those that the queue went to."""
         mapping = self._broker.mappings.table.items.get(queue.topic)
         if mapping is None:
             return []
         names = {one.broker_name for one in mapping.hosted_queues.get(queue.queue_id, ())}
-        try:
-            names.update((await self._sets.places(queue.topic)).names)
-        except RmqhaError as error:
-            self._log.log("warning", "queue_not_given_back", topic=queue.topic, reason=str(error))
+        topic = places.get(queue.topic)
+        if topic is not None:
+            names.update(topic.names)
         return sorted(names - {mapping.broker_name})
 
     async def _ask_all(
-        self, code: int, group: str, client_id: str, there: Mapping[str, list[MessageQueue]]
+        self, code: int, asked: LockBody, there: Mapping[str, list[MessageQueue]]
     ) -> list[tuple[str, list[MessageQueue], set[MessageQueue] | None]]:
         """Ask sets at a time; the queues that each has locked, None from one that did not answer."""
-        asks = [self._ask(code, name, group, client_id, some) for name, some in there.items()]
+        asks = [self._ask(code, name, asked, some) for name, some in there.items()]
         answers = await asyncio.gather(*asks)
         return [
             (name, some, found)
@@ -207,10 +206,10 @@ class LogicalLocks:
         ]  # fmt: skip
 
     async def _ask(
-        self, code: int, name: str, group: str, client_id: str, queues: list[MessageQueue]
+        self, code: int, name: str, asked: LockBody, queues: list[MessageQueue]
     ) -> set[MessageQueue] | None:
         members = {
-            "clientId": client_id, "consumerGroup": group,
+            "clientId": asked.client_id, "consumerGroup": asked.group,
             "mqSet": [one.members() for one in queues],
         }  # fmt: skip
         try:
@@ -229,5 +228,14 @@ class LogicalLocks:
             return None
 
 
-def _body(held: Iterable[MessageQueue]) -> bytes:
-    return fastjson.dumps({"lockOKMQSet": [queue.members() for queue in held]})
+def _sorted_out(
+    queues: Iterable[MessageQueue], names: Callable[[MessageQueue], Iterable[str]]
+) -> Generator[None, None, dict[str, list[MessageQueue]]]:
+    """Queues by the sets to ask for them."""
+    there: dict[str, list[MessageQueue]] = {}
+    for count, queue in enumerate(queues, 1):
+        for name in names(queue):
+            there.setdefault(name, []).append(queue)
+        if count % QUEUES_A_TURN == 0:
+            yield
+    return there

@@ -53,7 +53,7 @@ class LogicalParts:
             clients: who locks physical queues.
         """
         logical = LogicalOffsets(self._broker, self.segments, self.forwarding, offsets)
-        locks = LogicalLocks(self._broker, self._sets, self.forwarding, clients, self._log)
+        locks = LogicalLocks(self._broker, self._sets, clients, self._log)
         return {**self._topics.handlers(), **logical.handlers(), **locks.handlers()}
 
     async def open(self) -> None:

@@ -6,6 +6,9 @@ order has no check point: the group's offset moves, and the table of what is in 
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Any
+
 from rmqha.base.errors import DiskFailed, MessageIllegal, RemoteProtocolError
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
@@ -17,9 +20,10 @@ from rmqha.broker.pop.request import (
     ORDER_REVIVE_QUEUE,
     AckRequest,
     BatchAck,
+    batch_acks,
     check_ack,
     parse_ack,
-    parse_batch,
+    read_batch,
 )
 from rmqha.broker.pull.aio.ports import Broker
 from rmqha.ha.events import Role
@@ -28,6 +32,12 @@ from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 from rmqha.store.record import Message, pack_host
+
+READ_A_TURN = 512
+ACKS_A_TURN = 64
+"""Of a batch, before others have their turn: each may be a record."""
+
+NOT_WRITING = "this broker cannot be written to now"
 
 
 class AckProcessor:
@@ -66,21 +76,55 @@ class AckProcessor:
     def batch_ack(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """200151: offsets that do not exist are passed over, as in Java."""
         try:
-            name, entries = parse_batch(bytes(request.body))
+            name, entries = read_batch(bytes(request.body))
         except RemoteProtocolError as error:
             return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
         if not entries:
             return request.reply(ResponseCode.NO_MESSAGE)
-        ordered = [one for one in entries if one.revive_queue == ORDER_REVIVE_QUEUE]
-        for entry in ordered:
+        work = self._batch(connection, request, name, entries)
+        return self._broker.answers.finish(work, connection, request, name="acknowledgements")
+
+    def _batch(
+        self, connection: Connection, request: RemotingCommand, name: str, read: list[Any]
+    ) -> Generator[None, None, RemotingCommand | None]:
+        """Acknowledge some in each turn; cut off in between, the rest comes again."""
+        entries: list[BatchAck] = []
+        try:
+            for first in range(0, len(read), READ_A_TURN):
+                if first:
+                    yield
+                entries += batch_acks(read[first : first + READ_A_TURN])
+        except RemoteProtocolError as error:
+            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        end = 0
+        for first in range(0, len(entries), ACKS_A_TURN):
+            if first:
+                yield
+            part = entries[first : first + ACKS_A_TURN]
+            refusal = self._batch_in_order(part)
+            if refusal is not None:
+                return request.reply(*refusal)
+            if all(one.revive_queue == ORDER_REVIVE_QUEUE for one in part):
+                continue
+            found = [self._batch_message(entry, name) for entry in part]
+            written = self._append([one for one in found if one is not None])
+            if isinstance(written, Refusal):
+                return request.reply(*written)
+            end = max(end, written)
+        if not end:
+            return request.reply(ResponseCode.SUCCESS)
+        self._services.writer.answer_when_safe(connection, request, end)
+        return None
+
+    def _batch_in_order(self, entries: list[BatchAck]) -> Refusal | None:
+        for entry in entries:
+            if entry.revive_queue != ORDER_REVIVE_QUEUE:
+                continue
             refusal = self._in_order(entry.topic, entry.consumer_group, entry.queue_id,
                                      entry.pop_ms, self._existing(entry))  # fmt: skip
             if refusal is not None:
-                return request.reply(*refusal)
-        if len(ordered) == len(entries):
-            return request.reply(ResponseCode.SUCCESS)
-        found = [self._batch_message(entry, name) for entry in entries]
-        return self._write(connection, request, [one for one in found if one is not None])
+                return refusal
+        return None
 
     def change(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """200053: a check point of its own for this message, and it leaves the old one."""
@@ -121,8 +165,11 @@ class AckProcessor:
         return ack if refusal is None else refusal
 
     def _ends(self, topic: str, queue_id: int) -> tuple[int, int]:
-        reader = self._broker.store.reader
-        return max(0, reader.min_offset(topic, queue_id)), reader.max_offset(topic, queue_id)
+        """A queue's first offset, and its end; a new master has not dispatched all of its log yet."""
+        store, reader = self._broker.store, self._broker.store.reader
+        end = store.queues.next_offsets.get((topic.encode(), queue_id), 0)
+        high = max(reader.max_offset(topic, queue_id), end)
+        return max(0, reader.min_offset(topic, queue_id)), high
 
     def _ack_message(self, ack: AckRequest) -> Message:
         key = ack.key
@@ -177,7 +224,7 @@ class AckProcessor:
     def _not_master(self) -> Refusal | None:
         if self._broker.role is Role.MASTER:
             return None
-        return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker cannot be written to now")
+        return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_WRITING)
 
     def _message(self, acks: Acks, revive_queue: int, invisible_ms: int) -> Message:
         wall_ms = self._broker.clock.wall_ms()
@@ -191,22 +238,26 @@ class AckProcessor:
         fields: dict[str, str] | None = None,
     ) -> RemotingCommand | None:
         """Write all, and answer when they are safe."""
-        writer, rules = self._services.writer, self._services.rules
-        if not writer.is_open:
-            return request.reply(
-                ResponseCode.SERVICE_NOT_AVAILABLE, "this broker cannot be written to now"
-            )
-        wall_ms = self._broker.clock.wall_ms()
-        end = 0
-        try:
-            for message in messages:
-                placed = place(message, rules, wall_ms)
-                if isinstance(placed, Refusal):
-                    return request.reply(placed.code, placed.remark)
-                end = writer.append(placed).end
-        except (MessageIllegal, DiskFailed) as error:
-            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        end = self._append(messages)
+        if isinstance(end, Refusal):
+            return request.reply(end.code, end.remark)
         if not end:
             return request.reply(ResponseCode.SUCCESS, None, fields)
         self._services.writer.answer_when_safe(connection, request, end, fields)
         return None
+
+    def _append(self, messages: list[Message]) -> int | Refusal:
+        """Write all; where the last one ends, 0 for none."""
+        writer, rules = self._services.writer, self._services.rules
+        if not writer.is_open:
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_WRITING)
+        wall_ms, end = self._broker.clock.wall_ms(), 0
+        try:
+            for message in messages:
+                placed = place(message, rules, wall_ms)
+                if isinstance(placed, Refusal):
+                    return placed
+                end = writer.append(placed).end
+        except (MessageIllegal, DiskFailed) as error:
+            return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
+        return end

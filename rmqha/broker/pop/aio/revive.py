@@ -85,13 +85,15 @@ class ReviveService:
             delivered_ms = self._timers.delivered_ms
             more = False
             for number, queue in enumerate(self._queues):
-                if await self._walk.turns(partial(self._read, number, queue)):
+                is_unread = await self._walk.turns(partial(self._read, number, queue))
+                if is_unread and not queue.is_full:
                     more = True
-                    if not queue.is_full:
-                        continue
+                    continue
                 if self._writer.is_open:
                     more = await self._revive_due(queue, delivered_ms) or more
                     self._keep(number, queue)
+                # In one that is full still nothing was over, and nothing can be read before.
+                more = more or (is_unread and not queue.is_full)
             waited = await self._walk.fetch()
             await self._broker.clock.sleep(0 if more or waited else LOOK_MS)
 

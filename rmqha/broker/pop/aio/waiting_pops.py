@@ -31,7 +31,7 @@ POPS_A_TURN = 16
 """Of those that wait: each may read several queues and write a check point."""
 
 Question = tuple[PopRequest, bool, Subscription]
-"""What is asked, and whether only to be told of it."""
+"""What is asked, and whether only to be told of it; nothing that is of no account while there is nothing."""
 
 
 class WaitingPops:
@@ -116,7 +116,7 @@ class WaitingPops:
         # One that is put off has not looked, and has found out nothing for others.
         if not self._held.is_held(held) or self._put_off.is_full(asked.connection, held):
             return
-        question = (asked.pop, asked.tells, asked.wanted)
+        question = _question(asked)
         if question in self._vain or self._refusal() is not None:
             return
         if not self._look(held):
@@ -158,6 +158,14 @@ class WaitingPops:
     def _tick(self) -> None:
         self._to_answer.add(self._held.due(self._broker.clock.now_ms()))
         self._timer.arm(self._held.next_deadline_ms)
+
+
+def _question(asked: Asked) -> Question:
+    """What decides whether there is something: proxies give each pop an ``attempt_id`` of its own."""
+    pop = asked.pop
+    attempt = pop.attempt_id if pop.order else None
+    pop = pop._replace(max_msg_nums=0, invisible_ms=0, poll_ms=0, attempt_id=attempt)
+    return pop, asked.tells, asked.wanted
 
 
 def _held_key(pop: PopRequest) -> Key:

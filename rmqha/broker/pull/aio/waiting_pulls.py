@@ -6,6 +6,7 @@ Which of them a queue concerns is known by ``broker/pull/held.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Generic, Protocol
 
 from rmqha.base.ids import ConnectionId
@@ -95,10 +96,12 @@ class WaitingPulls:
         self._told = self._arrived
         self._timer = EarliestTimer(broker.clock, self._tick)
         # A queue may be waited for by thousands, and all of them may be over in the same moment.
-        self._to_look_at: Backlog[Held[Asked]] = Backlog(self._look, PULLS_A_TURN)
-        self._to_answer: Backlog[Held[Asked]] = Backlog(self._answer_now, PULLS_A_TURN)
+        self._to_look_at: Backlog[Held[Asked]] = Backlog(self._safe(self._look), PULLS_A_TURN)
+        self._to_answer: Backlog[Held[Asked]] = Backlog(self._safe(self._answer_now), PULLS_A_TURN)
         self._put_off: PutOff[Asked] = PutOff(self._to_look_at.add)
-        self._to_ask_again: Backlog[Held[Asked]] = Backlog(self._ask_again, PULLS_A_TURN)
+        self._to_ask_again: Backlog[Held[Asked]] = Backlog(
+            self._safe(self._ask_again), PULLS_A_TURN
+        )
         broker.mappings.on_changed.append(self._remapped)
 
     def __len__(self) -> int:
@@ -180,6 +183,23 @@ class WaitingPulls:
         if not self._held.waits_for(held.key):
             self._broker.arrivals.unwatch(held.key, self._told)
 
+    def _safe(self, handle: Callable[[Held[Asked]], None]) -> Callable[[Held[Asked]], None]:
+        """What goes wrong with one pull is answered to it, and ends neither the others nor who has
+        told that its queue has grown."""
+
+        def attempt(held: Held[Asked]) -> None:
+            try:
+                handle(held)
+            except Exception:
+                self._drop(held)
+                raise
+
+        def safe(held: Held[Asked]) -> None:
+            asked = held.asked
+            self._broker.answers.take(partial(attempt, held), asked.connection, asked.request)
+
+        return safe
+
     def _arrived(self, keys: list[Key]) -> None:
         """Queues have grown."""
         self._to_look_at.add(held for key in keys for held in self._held.of_queue(key))
@@ -192,12 +212,14 @@ class WaitingPulls:
             self._answer_now(held)
             return
         found = self._serving.read(held.asked, held.offset)
-        while not found.messages and found.next_offset > held.offset:
-            held.offset = found.next_offset
-            found = self._serving.read(held.asked, held.offset)
         if found.messages or found.missing:
             self._drop(held)
             self._serving.serve(held.asked, found, may_wait=True)
+        elif found.next_offset > held.offset:
+            held.offset = found.next_offset
+            if held.offset < found.max_offset:
+                # A filter may look at very many that are for others; they have their turn first.
+                self._broker.clock.call_later(0, self._to_look_at.add, [held])
 
     def _answer_now(self, held: Held[Asked]) -> None:
         """A held pull's time is over."""
