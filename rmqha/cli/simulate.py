@@ -15,6 +15,7 @@ from rmqha.cli.output import run_command
 from rmqha.cli.version import version_option
 from rmqha.sim.batch import Played, Run, Totals, play_batch
 from rmqha.sim.coverage import GIVEN_UP
+from rmqha.sim.emptied_swarm import run_emptied_seed
 from rmqha.sim.java_peer import run_java_peer_seed
 from rmqha.sim.members_swarm import run_members_seed
 from rmqha.sim.pressed_swarm import run_pressed_seed
@@ -90,6 +91,11 @@ SHRUNK: dict[Run, Make] = {run_seed: make_swarm, run_storm_seed: make_storm}
     "--rot", is_flag=True, help="Real replicas in whose logs bits flip, and which mend each other."
 )
 @click.option(
+    "--emptied",
+    is_flag=True,
+    help="Real replicas of which an operator empties one while it is down.",
+)
+@click.option(
     "--storms", is_flag=True, help="Controllers in squalls of dozens of faults at a time."
 )
 @click.option(
@@ -125,6 +131,7 @@ def main(
     probes: bool,
     stopped: bool,
     rot: bool,
+    emptied: bool,
     storms: bool,
     shrinking: bool,
 ) -> None:
@@ -135,11 +142,12 @@ def main(
         (run_replica_seed, replicas), (run_service_seed, services), (run_members_seed, members),
         (run_slow_seed, probes), (run_stopped_seed, stopped), (run_java_peer_seed, java_peer),
         (run_rot_seed, rot), (run_storm_seed, storms), (run_pressed_seed, pressed),
+        (run_emptied_seed, emptied),
     ) if asked]  # fmt: skip
     if len(runs) > 1:
         raise click.UsageError(
-            "--replicas, --services, --java-peer, --pressed, --members, --probes, --stopped, --rot"
-            " and --storms are different stories"
+            "--replicas, --services, --java-peer, --pressed, --members, --probes, --stopped, --rot,"
+            " --emptied and --storms are different stories"
         )
     run: Run = runs[0] if runs else run_seed
     if count == 1:

@@ -62,7 +62,6 @@ class ReplicaOptions(Struct, frozen=True):
         min_in_sync: ``minInSyncReplicas``, beside ``all_ack``.
         held_dispatcher: what is in the log comes to the queues late now and then.
         watched: each replica has a watcher, which acts while it stands still.
-        emptied: an operator empties one of them while it is down.
         log: its files and where it begins.
         scrub_bytes_per_second: of each replica; 0 is off, and nobody asks controllers then either.
     """
@@ -77,7 +76,6 @@ class ReplicaOptions(Struct, frozen=True):
     learners: int = 0
     min_in_sync: int = 1
     watched: bool = False
-    emptied: bool = False
     held_dispatcher: bool = False
     log: LogShape = LogShape()
     scrub_bytes_per_second: int = 0

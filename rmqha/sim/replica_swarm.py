@@ -25,13 +25,6 @@ QUIET_MS = 1500
 COPIED_MS_MAX, COPIED_STEP_MS = 4_000, 250
 """Slaves have copied then what groups have committed. One that could not reach its master asks again
 after a period of 3 s, and its questions may have waited for connections as long before."""
-EMPTIED = (
-    "/commitlog", "/consumequeue", "/index", "/blocksums", "/checkpoint", "/abort",
-    "/epochFileCheckpoint",
-)  # fmt: skip
-"""What somebody removes who empties a replica, and keeps its identity."""
-EMPTIED_SHARE, FIRST_SHARE = 0.3, 0.5
-EMPTIED_REPLICA, EMPTIED_MEMBER = "replica emptied", "member of the SyncStateSet emptied"
 STALLS_MS = 700, 1_500, 4_000
 
 
@@ -48,8 +41,6 @@ class ReplicaSwarm(Story):
     def __init__(self, cluster: ReplicaCluster, rng: random.Random) -> None:
         super().__init__(cluster, rng)
         self.replicas = cluster
-        self._empties = random.Random(f"empties of {cluster.seed}")
-        self._may_empty = cluster.set.emptied
         found = kinds_of(self)
         self.kinds = {name: found[name] for name in CONTROLLER_KINDS} | {
             "slow broker disk": plain(self._slow_broker_disk),
@@ -88,33 +79,6 @@ class ReplicaSwarm(Story):
         """Play a fault, which disturbs."""
         super().play_one(fault)
         self.replicas.calm.disturbed()
-        if self._may_empty:
-            self._empty_one()
-
-    def _empty_one(self) -> None:
-        """An operator empties a replica that is down; once a story, and not where only it has something.
-
-        Somebody who does it before the controllers miss the replica may take all there is: it may be
-        elected in that moment.
-
-        Its dice are its own: other stories stay as they are.
-        """
-        cluster = self.replicas
-        members = cluster.member_hosts()
-        down = [h for h in cluster.missed_hosts() if members - {h}]
-        if not members or not down or self._empties.random() > EMPTIED_SHARE:
-            return
-        host = self._empties.choice([host for host in down if host in members] or down)
-        cluster.disks[host].lose(lambda path: any(part in path for part in EMPTIED))
-        cluster.trace.say("sim", "empties the store", host=host)
-        self._may_empty = False
-        cluster.counts[EMPTIED_REPLICA] += 1
-        cluster.counts[EMPTIED_MEMBER] += host in members
-        if self._empties.random() < FIRST_SHARE and not cluster.disks[host].mood.failing:
-            # It is back first, and alone.
-            for other in self.alive(cluster.broker_hosts):
-                cluster.kill(other)
-            cluster.boot(host)
 
     def _stall(self, hosts: list[str]) -> bool:
         """A broker stands still in the middle of a write."""
@@ -346,13 +310,18 @@ def run_replica_seed(
             notes hold the end of the trace.
     """
     rng = random.Random(seed)
+    kind = kind_of(rng, log_of(seed) if log is None else log)
+    cluster = ReplicaCluster(seed, options or kind, history)
+    return tell(seed, ReplicaSwarm(cluster, rng), lambda: (cluster.reigns, len(cluster.acked)))
+
+
+def kind_of(rng: random.Random, log: LogShape) -> ReplicaOptions:
+    """Draw what kind of set a story is about."""
     all_ack = rng.random() < 0.8
-    kind = ReplicaOptions(
+    return ReplicaOptions(
         # Of three, inSyncReplicas=2 promises nothing: the third may be elected alone.
         replicas=rng.choice((3, 3, 2)) if all_ack else 2,
         sync_flush=rng.random() < 0.5,
         all_ack=all_ack,
-        log=log_of(seed) if log is None else log,
+        log=log,
     )
-    cluster = ReplicaCluster(seed, options or kind, history)
-    return tell(seed, ReplicaSwarm(cluster, rng), lambda: (cluster.reigns, len(cluster.acked)))

@@ -7,6 +7,7 @@ from contextlib import closing
 
 from rmqha.sim.batch import Run
 from rmqha.sim.coverage import missing, unended
+from rmqha.sim.emptied_swarm import EMPTIED_WANTED, run_emptied_seed
 from rmqha.sim.java_peer import HAPPENED, run_java_peer_seed
 from rmqha.sim.members_swarm import make_members_swarm, missing_happenings, run_members_seed
 from rmqha.sim.net import JOINED, PARTED, PAUSED
@@ -47,6 +48,7 @@ WANTED: dict[Run, tuple[str, ...]] = {
     run_slow_seed: SLOW_WANTED,
     run_stopped_seed: STOPPED_WANTED,
     run_rot_seed: ROT_WANTED,
+    run_emptied_seed: (*EMPTIED_WANTED, *REPLICA_FAULTS),
 }
 """Of stories whose faults are not drawn from a swarm's own list."""
 

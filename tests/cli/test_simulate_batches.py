@@ -23,7 +23,7 @@ from rmqha.sim.wanted import LIVED, RARE, REPLICA_FAULTS, WANTED, uncovered
 
 STORIES = [
     "--replicas", "--services", "--java-peer", "--pressed", "--members", "--probes", "--stopped",
-    "--rot", "--storms", "",
+    "--rot", "--emptied", "--storms", "",
 ]  # fmt: skip
 
 

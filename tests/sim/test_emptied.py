@@ -6,11 +6,11 @@ import pytest
 
 from rmqha.base.errors import InvariantBroken
 from rmqha.controller.metadata import decide_elect
+from rmqha.sim.emptied_swarm import EMPTIED_MEMBER, run_emptied_seed
 from rmqha.sim.replica_options import ReplicaOptions
-from rmqha.sim.replica_swarm import EMPTIED_MEMBER, run_replica_seed
 from rmqha.sim.story import Outcome
 
-EMPTIED = ReplicaOptions(emptied=True)
+PLAIN = ReplicaOptions()
 TELLING, SEEDS_MAX = 125, 20
 """A seed in which the emptied one is back first."""
 ONLY_HEIR = 1_100_148
@@ -23,7 +23,7 @@ OLD_ENTRIES = 1_101_167
 
 def play() -> list[Outcome]:
     """All seeds of this file."""
-    return [run_replica_seed(seed, EMPTIED) for seed in range(TELLING, TELLING + SEEDS_MAX)]
+    return [run_emptied_seed(seed, PLAIN) for seed in range(TELLING, TELLING + SEEDS_MAX)]
 
 
 @pytest.mark.sim
@@ -37,8 +37,8 @@ def test_replica_when_it_was_emptied_then_nothing_that_was_acknowledged_is_lost(
 def test_heir_when_it_was_emptied_and_no_controller_remembers_it_then_it_is_not_elected() -> None:
     """Its master lost power and named it, and had not said what it has itself."""
     for seed, synced in (FORGOTTEN, True), (OLD_ENTRIES, False):
-        kind = ReplicaOptions(emptied=True, sync_flush=synced)
-        assert run_replica_seed(seed, kind).counts[EMPTIED_MEMBER] == 1
+        kind = ReplicaOptions(sync_flush=synced)
+        assert run_emptied_seed(seed, kind).counts[EMPTIED_MEMBER] == 1
 
 
 @pytest.mark.sim
@@ -58,8 +58,8 @@ def test_master_when_it_lost_power_and_its_only_heir_was_emptied_then_it_reigns_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It named the heir, which the controllers did not elect: so it went on for ever."""
-    kind = ReplicaOptions(emptied=True, sync_flush=True)
-    assert run_replica_seed(ONLY_HEIR, kind).counts[EMPTIED_MEMBER] == 1
+    kind = ReplicaOptions(sync_flush=True)
+    assert run_emptied_seed(ONLY_HEIR, kind).counts[EMPTIED_MEMBER] == 1
     monkeypatch.setattr(decide_elect, "is_master_best", lambda *_, **__: False)
     with pytest.raises(InvariantBroken, match="the cluster did not recover"):
-        run_replica_seed(ONLY_HEIR, kind)
+        run_emptied_seed(ONLY_HEIR, kind)
