@@ -41,7 +41,7 @@ class EmptiedSwarm(ReplicaSwarm):
             self._empty_one()
 
     def _empty_one(self) -> None:
-        """Empty a replica that is down; not where only it has something.
+        """Empty a replica that is down; not where only it has something, or nobody.
 
         Somebody who does it before the controllers miss the replica may take all there is: it may be
         elected in that moment.
@@ -49,7 +49,7 @@ class EmptiedSwarm(ReplicaSwarm):
         cluster = self.replicas
         members = cluster.member_hosts()
         down = [h for h in cluster.missed_hosts() if members - {h}]
-        if not members or not down or self._empties.random() > EMPTIED_SHARE:
+        if not cluster.acked or not down or self._empties.random() > EMPTIED_SHARE:
             return
         host = self._empties.choice([host for host in down if host in members] or down)
         cluster.disks[host].lose(lambda path: any(part in path for part in EMPTIED))

@@ -190,18 +190,116 @@ def test_emptied_replica_when_old_entries_are_read_again_then_they_do_not_vouch_
     assert (refused.code, CAME_BACK in (refused.remark or "")) == (2012, True)
 
 
-@pytest.mark.parametrize("says", [False, True])
+def register(driver: Driver, broker_id: int) -> None:
+    """A broker is back, over another connection, and has not beaten yet."""
+    fields = {"clusterName": CLUSTER, "brokerName": NAME, "brokerId": broker_id}
+    answer = driver.ask(1003, 10 + broker_id, **fields, brokerAddress=f"h:{broker_id}")
+    assert answer.code == 0
+
+
+def test_master_when_both_lost_the_end_of_their_logs_then_its_reign_ends_and_the_best_is_elected(
+    driver: Driver,
+) -> None:
+    """The machine of both was back before anybody missed them. Each waited for the other, for ever."""
+    driver.close(1)
+    register(driver, 1)
+    driver.close(2)
+    driver.beat(2, connection=12, **offsets(CONFIRMED - 100))
+    assert name_heir(driver, 2).ext_fields == {"masterIsBest": "true"}
+    assert name_heir(driver, 1, anew="true").code == 2004
+    driver.beat(1, connection=11, **offsets(CONFIRMED - 200))
+    assert driver.master() == (2, 3)
+
+
+def test_heir_when_its_master_had_said_that_nothing_was_written_then_that_is_not_believed_any_more() -> (
+    None
+):
+    """It restarted since, and has not said what it has now."""
+    driver = Driver()
+    driver.pair()
+    for broker_id in (1, 2):
+        driver.beat(broker_id, **offsets(0))
+    driver.close(1)
+    register(driver, 1)
+    driver.close(2)
+    driver.beat(2, connection=12, **offsets(0))
+    assert name_heir(driver, 2).code == 2012
+
+
+def test_members_when_one_has_not_said_what_it_has_then_the_others_are_not_the_best(
+    driver: Driver,
+) -> None:
+    """All are there, and the one that is known came back with less."""
+    all_gone(driver)
+    driver.beat(1, connection=11, **offsets(300))
+    register(driver, 2)
+    assert driver.elect(1, connection=11).code == 2012
+    driver.beat(2, connection=12, **offsets(400))
+    assert driver.master()[0] == 2
+
+
+def test_master_when_it_came_back_with_less_and_says_so_then_a_whole_slave_that_asks_is_elected(
+    driver: Driver,
+) -> None:
+    """Java's masters resume their epochs after a loss of power."""
+    driver.close(1)
+    driver.beat(1, connection=11, **offsets(CONFIRMED - 100))
+    assert driver.elect(2).code == 0
+    assert driver.master() == (2, 2)
+
+
+def test_master_when_its_heir_came_back_with_less_and_is_gone_again_then_it_is_not_the_best(
+    driver: Driver,
+) -> None:
+    driver.close(2)
+    driver.beat(2, connection=12, **offsets(0))
+    driver.close(12)
+    driver.pass_time(200)
+    assert name_heir(driver, 2).ext_fields == {}
+
+
+@pytest.mark.parametrize("asker", [1, 2])
+def test_master_when_it_has_only_not_beaten_over_a_new_connection_then_it_is_kept(
+    driver: Driver, asker: int
+) -> None:
+    """Controllers were restarted one after another: each such window took a healthy master's epoch."""
+    driver.close(1)
+    register(driver, 1)
+    assert driver.elect(asker, connection=10 + asker).code == 2011
+    assert driver.master() == (1, 1)
+    anew = listening_anew(driver)
+    register(anew, 1)
+    anew.beat(2, connection=12, **offsets(CONFIRMED))
+    assert anew.elect(asker, connection=10 + asker).code == 2011
+    assert anew.master() == (1, 1)
+
+
+def test_master_when_its_heir_has_not_said_what_it_has_then_it_does_not_end_its_reign(
+    driver: Driver,
+) -> None:
+    """The heir is whole, and says so a moment later: what the power took from the master was lost."""
+    anew = listening_anew(driver)
+    for broker_id in (1, 2):
+        register(anew, broker_id)
+    assert name_heir(anew, 2).ext_fields == {}
+    assert name_heir(anew, 1, anew="true").code == 2011
+    anew.beat(2, connection=12, **offsets(CONFIRMED))
+    assert name_heir(anew, 2).code == 0
+    assert anew.master() == (2, 2)
+
+
+@pytest.mark.parametrize("says", [None, {}, offsets(CONFIRMED)])
 def test_heir_when_it_came_with_nothing_and_its_master_is_there_then_it_is_not_elected(
-    driver: Driver, *, says: bool
+    driver: Driver, says: Offsets | None
 ) -> None:
     """A master that lost power names its heir, and may not say what it has itself: the heir was emptied,
     and was elected by controllers that began to listen only now."""
     anew = listening_anew(driver)
     anew.beat(2, connection=12, **offsets(0))
-    if says:
-        anew.beat(1, **offsets(CONFIRMED))
+    if says is None:
+        register(anew, 1)
     else:
-        anew.ask(1003, 1, clusterName=CLUSTER, brokerName=NAME, brokerId=1, brokerAddress="h:1")
+        anew.beat(1, **says)
     refused = name_heir(anew, 2)
     assert (refused.code, refused.ext_fields) == (2012, {"masterIsBest": "true"})
     assert name_heir(anew, 1, anew="true").code == 2004

@@ -195,7 +195,9 @@ def _next_master(broker_set: BrokerSet, context: Context, request: ElectRequest)
             alive=lambda broker_id: _alive(broker_set, context, itself, broker_id),
             info=lambda broker_id: _info(broker_set, context, broker_id),
         )
-        members = tuple(one for one in members if one not in held)
+        members = tuple(
+            one for one in members if one not in held or _only_silent(broker_set, context, one)
+        )
     return _policy(
         broker_set,
         context,
@@ -204,6 +206,12 @@ def _next_master(broker_set: BrokerSet, context: Context, request: ElectRequest)
         prefer,
         itself,
     )
+
+
+def _only_silent(broker_set: BrokerSet, context: Context, broker_id: BrokerId) -> bool:
+    """Who reigns, and has not beaten over its new connection yet, is not deposed for that."""
+    said = _info(broker_set, context, broker_id)
+    return broker_id == broker_set.master_broker_id and said is not None and said.lacks_to < 0
 
 
 def _is_best(broker_set: BrokerSet, context: Context) -> bool:
@@ -271,7 +279,7 @@ def _believed(broker_set: BrokerSet, context: Context) -> Iterator[tuple[BrokerI
 
 def _nobody(broker_set: BrokerSet, context: Context, request: ElectRequest) -> Decision:
     if request.asker is not None:
-        best = request.complete_only and _is_best(broker_set, context)
+        best = _is_best(broker_set, context)
         return Decision(
             ResponseCode.CONTROLLER_ELECT_MASTER_FAILED,
             "Failed to elect a new master",

@@ -82,11 +82,13 @@ def is_master_best(
 ) -> bool:
     """Whether all of the SyncStateSet are there, and all but the master came back with less.
 
-    A master that must not reign on, for its machine lost power, has no heir then, and nobody has more.
+    A master that must not reign on, for its machine lost power, has no heir then. Who of them has the
+    most is for the next election, before which the master says what it has.
     """
     members = frozenset(ids)
     heirs = members - {master}
-    return bool(heirs) and all(map(alive, members)) and heirs <= held_back(members, alive, info)
+    there = all(alive(one) and (said := info(one)) is not None and not said.unsaid for one in heirs)
+    return bool(heirs) and there and heirs <= held_back(members, alive, info)
 
 
 def _try(

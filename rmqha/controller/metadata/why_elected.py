@@ -18,7 +18,9 @@ CANDIDATES_MAX = 32
 """So many are written down with an election; the elected one is always among them."""
 
 ELECTED = "elected"
-CAME_BACK = "came back with less, and others of the SyncStateSet may have more"
+CAME_BACK = (
+    "came back with less, or has not said with what, and others of the SyncStateSet may have more"
+)
 _RANKS = ("older epoch", "shorter log", "lower priority", "greater id")
 
 
