@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rmqha.controller.liveness import CLOSE_GRACE_MS_MAX
 from rmqha.controller.raft.members import MEMBERS_MAX
 from rmqha.remoting.address import PORT_MAX
 from rmqha.remoting.settings import FRAME_BYTES_MAX, UNSENT_BYTES_MAX
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
-GRACE_MS_MAX = 100
 HEARTBEAT_TIMEOUT_MS_LEAST = 1_000
 MESSAGE_BYTES_MAX = FRAME_BYTES_MAX // 4
 """What a message of Raft carries: with each entry's own bytes it has to fit into a frame. A leader
@@ -34,7 +34,7 @@ _NO_BOUND = 10**18
 BOUNDS: dict[str, tuple[int, int]] = {
     "activeProbeTimeoutMillis": (0, MINUTE_MS),
     "authUsersReloadMs": (100, DAY_MS),  # 0 would read the file all the time
-    "brokerCloseGraceMs": (0, GRACE_MS_MAX),
+    "brokerCloseGraceMs": (0, CLOSE_GRACE_MS_MAX),
     "coldStartGraceMs": (0, HOUR_MS),
     "connectionsMax": (1, _NO_BOUND),  # descriptors bound it
     "electMasterMaxRetryCount": (0, 100),  # all of them in one turn of the loop
@@ -46,6 +46,7 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "raftBytesPerRequestMax": (1, MESSAGE_BYTES_MAX),
     "raftElectionMaxMs": (1, MINUTE_MS),
     "raftEntriesPerRequestMax": (1, 65_536),
+    "raftHeartbeatMs": (1, _NO_BOUND),  # the lease bounds it
     "raftRequestsInFlightMax": (1, 4_096),
     "raftSnapshotChunkBytes": (1, MESSAGE_BYTES_MAX),
     # Entries that are kept are in memory.

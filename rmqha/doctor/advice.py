@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from rmqha.broker.admin.config_changes import LIVE
+from rmqha.broker.common.lookup_settings import controllers_are_looked_up
 from rmqha.doctor.diagnosis import NAMED_MAX
 from rmqha.doctor.facts import BrokerFacts, Facts
 from rmqha.remoting.bodies import ReplicaIdentity
@@ -95,6 +96,19 @@ def ha_status(broker: BrokerFacts) -> str:
 def update_broker(broker: BrokerFacts, key: str, value: str) -> str:
     """The line that gives a running broker another value."""
     return mqadmin("updateBrokerConfig", "-b", broker.address, "-k", key, "-v", value)
+
+
+def controllers_behind(values: Mapping[str, str]) -> str:
+    """The one name in ``controllerAddr`` whose addresses a broker takes for controllers; else empty."""
+    return values.get("controllerAddr", "").strip() if controllers_are_looked_up(values) else ""
+
+
+def dns_entry(name: str, addresses: Sequence[str], period: str) -> str:
+    """What makes servers known to brokers that look a name up; a list in its place is refused."""
+    return (
+        f"give {name} in DNS the addresses of all, {', '.join(addresses)} (all of one port, the name's):"
+        f" it is looked up again every {period}"
+    )
 
 
 def successor(facts: Facts, name: str) -> ReplicaIdentity | None:

@@ -328,7 +328,8 @@ class WriteEpochs(NamedTuple):
 
 class WaitDispatched(NamedTuple):
     """Wait until the consume queues hold everything before, then recompute each queue's next offset
-    from the log; ends in ``DispatchReached``. Nothing is appended meanwhile."""
+    from the log; ends in ``DispatchReached``. Nothing is appended meanwhile; what confirmOffset allows
+    is dispatched."""
 
     seq: int
     offset: int

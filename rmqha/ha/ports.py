@@ -154,5 +154,5 @@ class ReplicatedLog(Protocol):
     async def rebuild_queue_offsets(self) -> None:
         """Recompute every queue's next offset from its queue and the log behind it (2.9).
 
-        Others get their turn meanwhile; nobody appends.
+        Others get their turn meanwhile, the dispatcher among them; nobody appends or cuts.
         """

@@ -79,17 +79,23 @@ def _logical_lines(text: str) -> list[str]:
     lines: list[str] = []
     # Joined once: a line of a million parts that grew with each of them took minutes.
     parts: list[str] = []
-    joins = False
-    for raw in _LINE_END.split(text):
+    rows = _LINE_END.split(text)
+    if not rows[-1]:
+        rows.pop()
+    for raw in rows:
         line = raw.lstrip(" \t\f")
-        if not joins and (not line or line[0] in "#!"):
-            continue
+        if parts in ([], [""]):
+            # Where backslashes alone came before, Java takes it for the first of its line, too.
+            parts.clear()
+            if not line or line[0] in "#!":
+                continue
         joins = (len(line) - len(line.rstrip("\\"))) % 2 == 1
         parts.append(line[:-1] if joins else line)
         if not joins:
             lines.append("".join(parts))
             parts.clear()
-    if any(parts):
+    # After a backslash at the very end there is a key, although an empty one.
+    if parts:
         lines.append("".join(parts))
     return lines
 

@@ -87,6 +87,9 @@ def test_pause_when_lookups_fail_then_it_grows_to_ten_seconds_and_ends_with_a_su
         pauses.append(one.pause_ms)
     assert pauses[:5] == [1_000, 2_000, 4_000, 8_000, 10_000]
     assert pauses[-1] == 10_000
+    # So many that the doubled pause would be no number any more.
+    one._failures = 1 << 62
+    assert one.pause_ms == 10_000
     one.found([A])
     assert one.pause_ms == PERIOD_MS
     quick = AddressList("namesrvAddr", NAME, 50)

@@ -6,7 +6,7 @@ import pytest
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.broker.admin.config_changes import ConfigRefused, read_update
-from rmqha.broker.common.lookup_settings import LookupSettings
+from rmqha.broker.common.lookup_settings import LookupSettings, check_one_name
 from rmqha.broker.common.settings import BrokerConfig, load_config
 
 BASE = {"enableControllerMode": "true", "controllerAddr": "controllers:9878"}
@@ -29,9 +29,11 @@ def test_lookups_when_nothing_is_said_then_nothing_is_looked_up() -> None:
 
 def test_lookups_when_by_dns_then_the_configured_name_stays_as_it_is_written() -> None:
     """getBrokerConfig and the boot line show the file; nobody is asked by the bare name."""
-    config = load(**BY_DNS, fetchControllerAddrByDnsLookup="TRUE", updateNameServerAddrPeriod="7")
+    config = load(
+        **BY_DNS, fetchControllerAddrByDnsLookup="TRUE", updateNameServerAddrPeriod="7000"
+    )
     assert config.lookups == LookupSettings(
-        namesrv_by_dns=True, namesrv_period_ms=7, controllers_by_dns=True
+        namesrv_by_dns=True, namesrv_period_ms=7_000, controllers_by_dns=True
     )
     assert config.values["namesrvAddr"] == "namesrv:9876"
     assert (config.controllers, config.replicas.controllers) == (("controllers:9878",), ())
@@ -69,7 +71,10 @@ def test_address_server_when_name_servers_are_named_then_it_is_not_asked() -> No
         (BY_DNS | {"namesrvAddr": "a:1;b:2"}, "namesrvAddr names 2: with fetchNameSrvAddrByDns"),
         (BY_DNS | {"namesrvAddr": ""}, "namesrvAddr names 0"),
         (BY_DNS | {"namesrvAddr": "namesrv"}, "namesrvAddr: address 'namesrv' is not host:port"),
-        (BY_DNS | {"updateNameServerAddrPeriod": "0"}, "updateNameServerAddrPeriod=0 must be pos"),
+        (BY_DNS | {"updateNameServerAddrPeriod": "0"},
+         "updateNameServerAddrPeriod=0 must be at least 1000"),
+        ({"updateControllerAddrPeriod": "999"}, "updateControllerAddrPeriod=999 must be at least"),
+        ({"fetchNamesrvAddrInterval": "1"}, "fetchNamesrvAddrInterval=1 must be at least 1000"),
         ({"fetchNameSrvAddrByDnsLookup": "yes"}, "yes is neither true nor false"),
         ({"fetchControllerAddrByDnsLookup": "true", "controllerAddr": "a:1;b:1"},
          "controllerAddr names 2: with fetchControllerAddrByDnsLookup=true"),
@@ -100,3 +105,13 @@ def test_controllers_when_looked_up_then_a_running_broker_takes_one_name_only() 
     assert isinstance(found, ConfigRefused)
     assert "controllerAddr names 2" in found.remark
     assert read_update(b"controllerAddr=others:9878", known) == {"controllerAddr": "others:9878"}
+    found = read_update(b"controllerAddr=others", known)
+    assert isinstance(found, ConfigRefused)
+    assert "controllerAddr: address 'others' is not host:port" in found.remark
+
+
+@pytest.mark.parametrize("text", ["a", "a:port", "a:1:2"])
+def test_name_when_it_has_no_port_then_it_is_refused_by_its_key(text: str) -> None:
+    """All its addresses would be looked up, and none could be connected to."""
+    with pytest.raises(ConfigInvalid, match="controllerAddr: address"):
+        check_one_name("controllerAddr", text, "fetchControllerAddrByDnsLookup")

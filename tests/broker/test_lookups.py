@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from rmqha.base.errors import LookupFailed
 from rmqha.broker.admin.aio.status_page import BrokerPage
@@ -31,6 +33,7 @@ from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Names, Network
 from rmqha.sim.clock import SimClock
+from rmqha.sim.loop import SimLoop
 from tests.broker.replicas import NAME_SERVER, TOPIC, NameServer, ReplicaCluster, master_of
 
 OTHER = "10.0.1.2"
@@ -239,6 +242,38 @@ def test_broker_when_its_name_servers_are_found_then_its_page_and_its_answers_fo
     ]
 
 
+@pytest.mark.costly
+def test_controllers_when_the_leader_names_itself_alone_then_the_list_becomes_no_shorter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As with JRaft: by a list of one, that one's word alone would be the write lease."""
+    monkeypatch.setattr(
+        "rmqha.broker.membership.leader_search.members_of", lambda _, leader: ((leader,), ())
+    )
+    names = Told(controllers=["c0", "c1", "c2"])
+    with NamedCluster(names, **CONTROLLERS) as cluster:
+        cluster.boot_all()
+        search = master_of(cluster).replicas.search
+        cluster.until(lambda: len(search.members) == 1, "a leader")
+        names.found["controllers"] = ["c1"]
+        asked = len(names.asked)
+        cluster.until(lambda: len(names.asked) >= asked + 2, "two look-ups", limit_ms=11_000)
+        assert search.configured == ("c0:9878", "c1:9878", "c2:9878")
+
+
+def test_other_sets_when_a_broker_asks_for_them_then_it_asks_the_name_servers_that_were_found(
+    cluster: NamedCluster,
+) -> None:
+    """The name alone is nobody's address: what belongs to another set came to nobody."""
+    known = {"cluster": "C", "brokerName": "elsewhere", "brokerAddrs": {"0": "10.9.9.9:1"}}
+    cluster.other.route = fastjson.dumps({"queueDatas": [], "brokerDatas": [known]})
+    cluster.names.found["namesrv"] = [OTHER]
+    cluster.until(lambda: cluster.other.registered, "registration")
+    task = cluster.loop.create_task(master_of(cluster).logical._sets.places(TOPIC))
+    cluster.until(task.done, "an answer")
+    assert task.result().names == ("elsewhere",)
+
+
 def test_queues_when_no_name_server_is_found_yet_then_clients_keep_what_they_have() -> None:
     """Its own queues alone would take those of all other sets away from them."""
     keys = {
@@ -260,10 +295,8 @@ def test_queues_when_no_name_server_is_found_yet_then_clients_keep_what_they_hav
 
 def config_of(**keys: str) -> BrokerConfig:
     """Of a broker alone that looks its name servers up all the time."""
-    return load_config(
-        {"updateNameServerAddrPeriod": "5", "fetchNamesrvAddrInterval": "5", **keys},
-        host_name="b", local_address=FIRST, user_home="/h",
-    )  # fmt: skip
+    config = load_config(keys, host_name="b", local_address=FIRST, user_home="/h")
+    return replace(config, lookups=replace(config.lookups, namesrv_period_ms=5))
 
 
 class Real:
@@ -289,7 +322,7 @@ class Real:
         self.servers.append(server)
         return one, server.port
 
-    async def follow(self, config: BrokerConfig, names: Names) -> Lookups:
+    async def follow(self, config: BrokerConfig, names: Names | None) -> Lookups:
         """Register with whoever is found."""
         lookups = Lookups(
             config, names, self.clock, Logger(), on_name_servers=self.registration.named,
@@ -402,6 +435,51 @@ def test_start_when_the_resolver_hangs_then_it_goes_on(monkeypatch: pytest.Monke
             await real.close()
 
     asyncio.run(follow())
+
+
+def test_lookup_when_there_is_nobody_to_ask_then_that_is_told_and_it_goes_on() -> None:
+    """A process that has no resolver: the task that looks up ended, and the broker with it."""
+
+    async def follow() -> None:
+        real = Real()
+        try:
+            keys = {"fetchNameSrvAddrByDnsLookup": "true", "namesrvAddr": "namesrv:1"}
+            lookups = await real.follow(config_of(**keys), None)
+            assert lookups._running[0].listed._reason == "there is nobody to ask"
+            assert len(real.tasks) == 1
+        finally:
+            await real.close()
+
+    asyncio.run(follow())
+
+
+def test_lookup_when_it_was_done_early_then_the_next_one_is_a_whole_period_later() -> None:
+    """The timer of before would go on: one more look-up for each time that a name was changed."""
+
+    async def follow(loop: SimLoop) -> None:
+        asked = list[tuple[str, float]]()
+
+        async def ask(name: str) -> list[str]:
+            asked.append((name, round(loop.time())))
+            return [name]
+
+        one = AddressLookup(
+            AddressList("controllerAddr", "old:1", 60_000), ask, SimClock(loop), Logger(),
+            on_change=lambda *_: None,
+        )  # fmt: skip
+        tasks = Tasks(Logger())
+        begun = round(loop.time())
+        tasks.start(one.run(), name="look-up")
+        await asyncio.sleep(40)
+        one.rename(AddressList("controllerAddr", "new:1", 60_000))
+        await asyncio.sleep(70)
+        await tasks.close()
+        assert [(name, at - begun) for name, at in asked] == [
+            ("old:1", 0), ("new:1", 40), ("new:1", 100)
+        ]  # fmt: skip
+
+    with contextlib.closing(SimLoop()) as loop:
+        loop.run_until_complete(follow(loop))
 
 
 def test_lookup_when_the_name_is_another_meanwhile_then_an_answer_for_the_old_one_is_nothing() -> (

@@ -9,7 +9,7 @@ import pytest
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.membership import events as ev
 from rmqha.broker.membership.aio.manager import ReplicasManager
-from rmqha.broker.membership.leader_search import MEMBERS_NAMED_MAX, members_of
+from rmqha.broker.membership.leader_search import MEMBERS_NAMED_MAX, LeaderSearch, members_of
 from rmqha.broker.membership.stall_page import PAGE_BYTES, StallPage
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import ext_fields
@@ -130,6 +130,49 @@ def test_controllers_when_a_resolver_has_other_addresses_then_the_members_go_on_
     assert driver.take(ev.Beat)[-1].addresses == (NEW, LEADER, OTHER)
     driver.give(ev.ControllersNamed((NEW,)))
     assert (search.leader, search.members) == (None, ()), "an operator names another group"
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_controllers_when_a_name_points_at_another_group_then_the_former_leader_is_heard_no_more(
+    first: int,
+) -> None:
+    """Both lead, each its own group: who of them answered last would have had the broker."""
+    driver = Driver()
+    driver.reign()
+    driver.give(ev.ControllersNamed((LEADER, OTHER)))
+    ask = next(one for one in driver.take(ev.Ask) if (one.code, one.address) == (1005, LEADER))
+    driver.give(ev.Answered(ask.token, 0, told(LEADER, LEADER, OTHER)))
+    driver.effects.clear()
+    driver.give(ev.ControllersNamed((NEW,), same_group=True))
+    asks = {one.address: one.token for one in driver.take(ev.Ask) if one.code == 1005}
+    words = [told(LEADER, LEADER, OTHER), told(LATEST, LATEST, "c5:9878")]
+    for number in (first, 1 - first):
+        driver.give(ev.Answered(asks[(LEADER, NEW)[number]], 0, words[number]))
+    search = driver.core.search
+    assert (search.leader, search.members) == (LATEST, (LATEST, "c5:9878"))
+    assert search.controllers == (NEW, LATEST, "c5:9878")
+
+
+@pytest.mark.parametrize(
+    ("configured", "former", "latter"),
+    [
+        ((LEADER, NEW), (LEADER, OTHER, NEW), (NEW, LATEST)),
+        ((LEADER, NEW), (LEADER,), (NEW,)),
+        ((LEADER, NEW), (LEADER,), (NEW, LATEST)),
+        ((LEADER,), (LEADER, OTHER), (NEW, LATEST)),
+    ],
+)
+def test_controllers_when_it_may_be_the_same_group_then_all_of_a_round_are_heard(
+    configured: tuple[str, ...], former: tuple[str, ...], latter: tuple[str, ...]
+) -> None:
+    """A member is left, a leader names itself alone (JRaft), or nobody has put its group in the name."""
+    search = LeaderSearch(configured, "salt")
+    for token, address in enumerate((LEADER, NEW)):
+        search.asked(token, address)
+    assert search.answered(0, told(LEADER, *former))
+    search.asked(2, OTHER)
+    assert search.answered(1, told(NEW, *latter))
+    assert (search.leader, search.is_open) == (NEW, True)
 
 
 def test_leader_when_it_is_looked_for_twice_at_a_time_then_it_is_looked_for_again_later() -> None:

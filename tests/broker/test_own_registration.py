@@ -38,6 +38,21 @@ def test_name_server_when_it_hangs_up_after_each_answer_then_it_is_not_asked_wit
     assert 5 <= len(cluster.name_server.registered) <= 11
 
 
+@pytest.mark.costly
+def test_name_server_when_it_was_told_of_a_change_then_the_next_time_is_a_whole_period_later(
+    cluster: ReplicaCluster,
+) -> None:
+    """The timer of before would go on: one more registration in each period for every change."""
+    told = cluster.name_server.registered
+    cluster.run_for(20_000)
+    before = len(told)
+    master_of(cluster).topics_changed()
+    cluster.run_for(29_000)
+    assert len(told) == before + 1
+    cluster.run_for(2_000)
+    assert len(told) == before + 2
+
+
 def order_conf(*topics: str) -> bytes:
     """What a name server answers whose operator has set an order configuration of these."""
     return fastjson.dumps({"table": dict.fromkeys(topics, "broker-a:4")})

@@ -31,6 +31,13 @@ def refusal(count: int = 3, **more: str) -> str:
 
 
 REFUSED = {
+    "activeProbeTimeoutMillis": ("60001",),
+    "brokerCloseGraceMs": ("101",),
+    "metricsPromExporterPort": ("65536",),
+    "raftHeartbeatMs": ("0",),
+    "scanInactiveMasterInterval": ("2147483648",),
+    "slaveNotifyOpenDelayMs": ("3600001",),
+    "slaveNotifyOpenMarginMs": ("3600001",),
     "walSegmentBytes": ("0", "65535", "1073741825"),
     "raftSnapshotChunkBytes": ("0", str(64 << 20)),
     "raftBytesPerRequestMax": ("0", str(64 << 20)),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqha.controller.aio.group_requests import CHANGES_MAX
+from rmqha.controller.aio.service import ControllerService
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.sim.cluster import SimOptions
@@ -59,11 +60,9 @@ def test_master_when_it_ends_while_its_request_waits_for_a_round_then_it_is_repl
     assert not waiting.keys() & service._reads.keys()
 
 
-def test_asker_when_it_ends_while_its_change_of_the_group_waits_then_others_may_ask(
-    cluster: Cluster,
-) -> None:
-    """Eight interrupted ``addController`` kept out every change and handover for ten minutes."""
-    master, leader = cluster.master(), cluster.the_leader()
+def ask_for_changes(cluster: Cluster) -> ControllerService:
+    """The leader, of which a broker asks as many changes of the group as may wait."""
+    leader = cluster.the_leader()
     service = cluster.controllers[leader]
     one = service.machine.state.sets["set-0"]
     assert one.master_broker_id is not None
@@ -79,7 +78,27 @@ def test_asker_when_it_ends_while_its_change_of_the_group_waits_then_others_may_
     cluster.loop.call_soon(service.on_commands, connection, asked, context=context)
     cluster.run_for(1_000)
     assert len(service._group._waiting) == CHANGES_MAX
+    return service
+
+
+def test_asker_when_it_ends_while_its_change_of_the_group_waits_then_others_may_ask(
+    cluster: Cluster,
+) -> None:
+    """Eight interrupted ``addController`` kept out every change and handover for ten minutes."""
+    master, service = cluster.master(), ask_for_changes(cluster)
     cluster.kill(master.host)
     cluster.run_for(100)
     assert len(service._group._waiting) == 0
     assert service.raft.members().find("n9") is not None
+
+
+def test_node_when_it_stops_while_changes_of_the_group_wait_then_the_log_does_not_blame_the_asker(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That nobody waited for it any more was read at every stop, and was not so."""
+    service, said = ask_for_changes(cluster), list[object]()
+    monkeypatch.setattr(service._group, "_say", lambda *facts: said.append(facts[-1]))
+    context = cluster.net.contexts[cluster.the_leader()].copy()
+    task = context.run(cluster.loop.create_task, service.close())
+    cluster.run_until(task.done, 10_000)
+    assert said == ["this node stops"] * CHANGES_MAX

@@ -173,3 +173,34 @@ async def test_asker_when_it_is_gone_then_its_request_ends_and_makes_room() -> N
     assert len(told) == 1  # two have come in, the third has not
     for number in range(100):
         requests.on_closed(number)
+
+
+class Kept:
+    """A log that is read."""
+
+    def __init__(self) -> None:
+        self.remarks = list[object]()
+
+    def log(self, level: str, event: str, **facts: object) -> None:
+        assert (level, event, facts["code"]) == ("warning", "group_change_asked", 2)
+        self.remarks.append(facts["remark"])
+
+
+@pytest.mark.parametrize("stops", [True, False])
+async def test_request_when_it_ends_without_an_answer_then_the_log_says_why(*, stops: bool) -> None:
+    """What an operator asked of the group is in the log, also what came to nothing."""
+    raft, log = Busy(), Kept()
+    tasks = Tasks(cast(Any, Silent()))
+    requests = GroupRequests(
+        "group", cast(Any, raft), cast(Any, None), cast(Any, None), clock=cast(Any, raft),
+        tasks=tasks, log=cast(Any, log),
+    )  # fmt: skip
+    fields = {"action": "remove", "nodeId": "n1", "waitMs": "600000"}
+    command = RemotingCommand(RequestCode.CHANGE_CONTROLLER_MEMBERS, ext_fields=fields)
+    peer = SimpleNamespace(send=None, peer="127.0.0.1:1", is_closing=False, id=1)
+    requests.answer(cast(Any, peer), command)
+    await asyncio.sleep(0)
+    if not stops:
+        requests.on_closed(1)
+    await tasks.close()
+    assert log.remarks == ["this node stops" if stops else "nobody waits for it any more"]

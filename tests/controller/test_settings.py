@@ -245,7 +245,7 @@ REFUSED = [
     ({"logStyle": "xml"}, "logStyle=xml is not a style"),
     ({"enableElectUncleanMaster": "yes"}, "enableElectUncleanMaster=yes is neither true nor false"),
     ({"notifyBrokerRoleChanged": "1"}, "notifyBrokerRoleChanged=1 is neither true nor false"),
-    ({"raftHeartbeatMs": "0"}, "raftHeartbeatMs=0 must be below raftLeaseMs=90"),
+    ({"raftHeartbeatMs": "0"}, "raftHeartbeatMs=0 must be at least 1"),
     ({"raftSnapshotChunkBytes": "0"}, "raftSnapshotChunkBytes=0 must be at least 1"),
     ({"raftRequestsInFlightMax": "0"}, "raftRequestsInFlightMax=0 must be at least 1"),
     ({"raftTrailingEntries": "-1"}, "raftTrailingEntries=-1 must not be negative"),

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from rmqha.broker.admin.config_changes import LIVE
 from rmqha.doctor import advice
 from rmqha.doctor.diagnosis import Diagnosis, Found, Severity
-from rmqha.doctor.facts import Facts
+from rmqha.doctor.facts import ConfFacts, Facts
 from tests.doctor.advised import lines_of, need_typed
 from tests.doctor.healthy import (
     BROKERS,
@@ -140,6 +140,61 @@ def test_successor_when_several_are_in_sync_then_the_newest_log_is_chosen() -> N
     assert found.broker_id == 3
     assert advice.successor(sets(info((replica(1), replica(2, alive=False)))), NAME) is None
     assert advice.successor(HEALTHY, "unknown") is None
+
+
+BY_DNS = {"fetchNameSrvAddrByDnsLookup": "true", "namesrvAddr": "namesrv:9876"}
+BY_SERVER = {
+    "fetchNamesrvAddrByAddressServer": "true", "rmqAddressServerDomain": "env.example",
+    "namesrvAddr": "",
+}  # fmt: skip
+CONTROLLERS_BY_DNS = {
+    "fetchControllerAddrByDnsLookup": "true", "controllerAddr": "controllers:9878"
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("keys", "knows", "advised"),
+    [
+        (BY_DNS, "Its namesrvAddr is namesrv:9876, a name that it looks up.",
+         f"give namesrv:9876 in DNS the addresses of all, {', '.join(NAME_SERVERS)} "),
+        (BY_SERVER, "It has its name servers from the address server env.example.",
+         f"have the address server env.example answer {';'.join(NAME_SERVERS)} in one line"),
+        ({**BY_SERVER, **BY_DNS}, "Its namesrvAddr is namesrv:9876, a name", "in DNS"),
+    ],
+)  # fmt: skip
+def test_name_server_when_brokers_look_them_up_then_what_they_look_at_is_to_be_changed(
+    keys: dict[str, str], knows: str, advised: str
+) -> None:
+    """A list in namesrvAddr is refused at the start, or switches the address server off."""
+    facts = config(1, name_server(0, sets={}), **keys)
+    found = find(facts, "broker-not-registered")
+    assert knows in found.why
+    assert advised in found.next_step
+    assert "Write " not in found.next_step
+    assert "updateBrokerConfig" not in found.next_step
+
+
+def test_name_server_when_its_address_is_behind_the_name_then_the_log_is_to_be_looked_at() -> None:
+    """Nothing lacks in DNS."""
+    facts = config(1, name_server(0, sets={}), **BY_DNS)
+    hosts = tuple(one.partition(":")[0] for one in NAME_SERVERS)
+    found = find(replace(facts, resolved={"namesrv": hosts}), "broker-not-registered")
+    assert "It names all of them" in found.next_step
+
+
+def test_controllers_when_brokers_look_them_up_then_the_name_is_to_be_changed() -> None:
+    """updateBrokerConfig with the list that was told is refused: a name is one."""
+    entry = f"give controllers:9878 in DNS the addresses of all, {', '.join(CONTROLLERS)} "
+    differs = find(config(1, **CONTROLLERS_BY_DNS), "controller-addr-differs")
+    of_file = replace(HEALTHY, conf=ConfFacts("/broker.conf", CONTROLLERS_BY_DNS))
+    unheard = config(2, sets(info((replica(1), replica(2, alive=False)))), **CONTROLLERS_BY_DNS)
+    for found in (
+        differs,
+        find(of_file, "controller-addr-differs"),
+        find(unheard, "replica-not-heard"),
+    ):
+        assert entry in found.next_step
+        assert "updateBrokerConfig" not in found.next_step
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,28 @@ async def test_a_put_when_its_record_goes_out_then_the_core_looks_at_the_log_onc
     assert seen.index(ev.Appended) < seen.index(ev.PutWaited)
 
 
+async def test_master_when_it_is_elected_then_its_queues_ends_are_made_anew_first(
+    nodes: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without, it gives its next message a number that an older one has, which hides it."""
+    one, done = nodes(1), list[str]()
+    one.log.append(b"of an older reign")
+    await one.start()
+
+    async def dispatched(offset: int) -> None:
+        done.append(f"dispatched to {offset}")
+
+    async def rebuilt() -> None:
+        await asyncio.sleep(0)
+        done.append(f"made anew, {one.service.check_put().name}")
+
+    monkeypatch.setattr(one.log, "wait_dispatched", dispatched)
+    monkeypatch.setattr(one.log, "rebuild_queue_offsets", rebuilt)
+    assert await one.service.change_to_master(1, frozenset({1}), 1)
+    assert done == [f"dispatched to {one.log.max_offset}", "made anew, SERVICE_NOT_AVAILABLE"]
+    assert one.service.check_put() is PutStatus.PUT_OK
+
+
 async def test_batches_that_are_cold_go_in_order_once_they_were_read(
     nodes: Callable[..., Node],
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from rmqha.broker.common.settings import SETTINGS as BROKER
 from rmqha.controller.settings import DEFAULTS as CONTROLLER
 from rmqha.namesrv.settings import DEFAULTS as NAMESRV
-from rmqha.runtime.environment import overlaid, settings_of
+from rmqha.runtime.environment import not_from, overlaid, settings_of
 
 KNOWN = ("listenPort", "raftSecret", "logLevel")
 
@@ -28,6 +28,17 @@ def test_overlay_when_both_have_a_key_then_the_environment_counts_and_comes_last
     """Last, since of a setting and its other name in one file the later one counts."""
     found = overlaid({"listenPort": "1", "other": "2"}, {"listenPort": "3"})
     assert list(found.items()) == [("other", "2"), ("listenPort", "3")]
+
+
+def test_file_when_the_environment_says_the_same_then_it_is_noted_all_the_same() -> None:
+    """Written anew, the file keeps what it had of its own; the variable may be gone by the next start."""
+    in_file = {"same": "1", "other": "2", "own": "3"}
+    properties = {"same": "1", "other": "4", "own": "3", "new": "5"}
+    assert not_from(in_file, properties, ["same", "other"]) == {
+        "same": "1",
+        "other": "2",
+        "new": None,
+    }
 
 
 @pytest.mark.parametrize("settings", [BROKER, CONTROLLER, NAMESRV])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+import threading
 from collections.abc import Awaitable, Callable
 from typing import cast
 
@@ -98,6 +100,83 @@ def test_name_when_the_resolver_hangs_then_it_is_asked_once_and_its_late_answer_
     assert asked == ["namesrv", "namesrv"], "an answer is not kept"
 
 
+def test_answer_when_it_comes_after_everybody_has_gone_then_it_is_not_taken_for_a_new_one() -> None:
+    """Kept without end, it was the answer of hours later: of pods that are gone."""
+    gate, said = asyncio.Event(), ["10.0.0.1"]
+
+    async def answer(_: str) -> list[str]:
+        found = list(said)
+        await gate.wait()
+        return found
+
+    async def work() -> list[str]:
+        names = SystemNames()
+        with pytest.raises(LookupFailed, match="has not answered"):
+            await names.resolve("namesrv", timeout_ms=1)
+        gate.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        said[0] = "10.0.0.2"
+        return await names.resolve("namesrv", timeout_ms=1_000)
+
+    assert ask(answer, work) == ["10.0.0.2"]
+
+
+def test_failure_when_it_comes_after_everybody_has_gone_then_nobody_is_alarmed() -> None:
+    """The loop's handler had it as a task's exception that was never retrieved: an error in the log."""
+    gate, alarms = asyncio.Event(), list[str]()
+
+    async def answer(_: str) -> list[str]:
+        await gate.wait()
+        raise socket.gaierror(-2, "Name or service not known")
+
+    async def work() -> list[str]:
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: alarms.append(context["message"])
+        )
+        names = SystemNames()
+        with pytest.raises(LookupFailed, match="has not answered"):
+            await names.resolve("namesrv", timeout_ms=1)
+        gate.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        del names
+        gc.collect()
+        return alarms
+
+    assert ask(answer, work) == []
+
+
+def test_name_when_two_wait_for_it_then_the_second_forgets_no_newer_question() -> None:
+    """It took the question that the first one had begun meanwhile away: one more thread each time."""
+    gate, asked = asyncio.Event(), list[str]()
+
+    async def answer(host: str) -> list[str]:
+        asked.append(host)
+        await (gate if len(asked) == 1 else asyncio.Event()).wait()
+        return ["10.0.0.1"]
+
+    async def work() -> list[str]:
+        names = SystemNames()
+
+        async def first() -> None:
+            await names.resolve("namesrv", timeout_ms=1_000)
+            with pytest.raises(LookupFailed):
+                await names.resolve("namesrv", timeout_ms=20)
+
+        async with asyncio.TaskGroup() as both:
+            both.create_task(first())
+            second = both.create_task(names.resolve("namesrv", timeout_ms=1_000))
+            await asyncio.sleep(0)
+            gate.set()
+        assert second.result() == ["10.0.0.1"]
+        with pytest.raises(LookupFailed):
+            await names.resolve("namesrv", timeout_ms=1)
+        return asked
+
+    assert ask(answer, work) == ["namesrv"] * 2
+
+
 async def get(handler: Callable[[web.Request], Awaitable[web.Response]], timeout_ms: int) -> str:
     """What a server of our own says."""
     app = web.Application()
@@ -119,6 +198,24 @@ def test_url_when_it_answers_then_its_text() -> None:
         return web.Response(text="a:1;b:2")
 
     assert asyncio.run(get(handler, 5_000)) == "a:1;b:2"
+
+
+def test_url_when_it_is_asked_then_what_that_takes_is_loaded_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fifth of a second, in which a broker that serves by now would stand still."""
+    loaded = list[tuple[str, bool]]()
+
+    def load(name: str) -> None:
+        loaded.append((name, threading.current_thread() is threading.main_thread()))
+
+    monkeypatch.setattr("rmqha.runtime.aio.names.import_module", load)
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(text="a:1")
+
+    assert asyncio.run(get(handler, 5_000)) == "a:1"
+    assert loaded == [("aiohttp", False)]
 
 
 @pytest.mark.parametrize(

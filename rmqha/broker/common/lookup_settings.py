@@ -25,7 +25,9 @@ DEFAULTS: dict[str, str] = {
     # our own
     "updateControllerAddrPeriod": "120000",
 }
-POSITIVE = ("fetchNamesrvAddrInterval", "updateControllerAddrPeriod", "updateNameServerAddrPeriod")
+PERIODS = ("fetchNamesrvAddrInterval", "updateControllerAddrPeriod", "updateNameServerAddrPeriod")
+PERIOD_MS_LEAST = 1_000
+"""A resolver, or an address server, is asked by every broker."""
 
 ADDRESS_SERVER_PORT = 8080
 _SUB_GROUP = re.compile(r"[\w.~%/?=&-]+", re.ASCII)
@@ -62,21 +64,35 @@ def load_lookup_settings(values: Mapping[str, str]) -> LookupSettings:
     Raises:
         ConfigInvalid: what cannot be meant: no name or several, or no address server to ask.
     """
-    by_dns = _is_true(values, "fetchNameSrvAddrByDnsLookup")
-    by_server = _is_true(values, "fetchNamesrvAddrByAddressServer") and not values["namesrvAddr"]
-    if by_dns and not by_server:
+    for key in PERIODS:
+        if int(values[key]) < PERIOD_MS_LEAST:
+            raise ConfigInvalid(f"{key}={values[key]} must be at least {PERIOD_MS_LEAST}")
+    by_server, by_dns = asks_address_server(values), name_servers_are_looked_up(values)
+    if by_dns:
         check_one_name("namesrvAddr", values["namesrvAddr"], "fetchNameSrvAddrByDnsLookup")
     controllers_by_dns = bool(values["controllerAddr"]) and controllers_are_looked_up(values)
     if controllers_by_dns:
         check_one_name("controllerAddr", values["controllerAddr"], CONTROLLERS_BY_DNS)
     period = "fetchNamesrvAddrInterval" if by_server else "updateNameServerAddrPeriod"
     return LookupSettings(
-        by_dns and not by_server, _address_server(values) if by_server else "", int(values[period]),
+        by_dns, _address_server(values) if by_server else "", int(values[period]),
         controllers_by_dns, int(values["updateControllerAddrPeriod"]),
     )  # fmt: skip
 
 
 CONTROLLERS_BY_DNS = "fetchControllerAddrByDnsLookup"
+
+
+def asks_address_server(values: Mapping[str, str]) -> bool:
+    """Whether an address server tells the name servers."""
+    by_server = _is_true(values, "fetchNamesrvAddrByAddressServer")
+    return by_server and not values.get("namesrvAddr", "").strip()
+
+
+def name_servers_are_looked_up(values: Mapping[str, str]) -> bool:
+    """Whether ``namesrvAddr`` is a name with the name servers' addresses behind it."""
+    by_dns = _is_true(values, "fetchNameSrvAddrByDnsLookup")
+    return by_dns and not asks_address_server(values)
 
 
 def controllers_are_looked_up(values: Mapping[str, str]) -> bool:

@@ -23,7 +23,6 @@ from rmqha.auth.settings import load_settings as load_auth_settings
 from rmqha.base.errors import ConfigInvalid
 from rmqha.base.proofs import check_secrets
 from rmqha.broker.common.lookup_settings import DEFAULTS as LOOKUP_DEFAULTS
-from rmqha.broker.common.lookup_settings import POSITIVE as LOOKUPS_POSITIVE
 from rmqha.broker.common.lookup_settings import LookupSettings, load_lookup_settings
 from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.ha.settings import HaSettings, load_ha_settings
@@ -366,7 +365,7 @@ _POSITIVE = (
     "syncControllerMetadataPeriod", "syncSlaveMetadataPeriod", "defaultQueryMaxNum",
     "flushDelayOffsetInterval", "timerFlushIntervalMs", "timerMaxDelaySec", "timerPrecisionMs",
     "timersInMemoryMax", "transactionCheckInterval", "transactionCheckMax", "transactionTimeOut",
-    "transactionsOpenMax", *LOOKUPS_POSITIVE,
+    "transactionsOpenMax",
 )  # fmt: skip
 
 

@@ -245,7 +245,7 @@ class ReplicasCore:
         self._due[Job.FIND_LEADER] = next_ms
         for address in self.search.controllers:
             code = RequestCode.CONTROLLER_GET_METADATA_INFO
-            self.search.asked(self._ask(Job.FIND_LEADER, code, {}, to=address))
+            self.search.asked(self._ask(Job.FIND_LEADER, code, {}, to=address), address)
 
     def _leader_answered(self, now_ms: int) -> None:
         """A controller answered or not: go on with what waits, or try again when all have."""

@@ -72,7 +72,7 @@ class LeaderSearch:
         self._salt = salt
         self.leader: str | None = None
         self.failures = 0
-        self._open: set[int] = set()
+        self._open: dict[int, str] = {}
         self._heard = 0
         self._warned_ms: int | None = None
 
@@ -84,9 +84,10 @@ class LeaderSearch:
     def named(self, configured: tuple[str, ...], *, same_group: bool = False) -> None:
         """Others are configured from here on; whoever was asked before is not listened to.
 
-        Where not one of them is a known member, they are another group, unless they are the ``same_group``
-        by addresses that a resolver gave: its members have other names for each other, and to forget
-        them would leave the write lease to whoever is in a list that may lack most.
+        Where not one of them is a known member, they are another group, unless they are the
+        ``same_group`` by addresses that a resolver gave: its members have other names for each other,
+        and to forget them would leave the write lease to whoever is in a list that may lack most.
+        If they are another one all the same, :meth:`answered` hears of it.
         """
         self.configured = configured
         self._open.clear()
@@ -98,14 +99,14 @@ class LeaderSearch:
         """A round of questions is under way."""
         return bool(self._open)
 
-    def asked(self, token: int) -> None:
-        """A question was sent."""
+    def asked(self, token: int, address: str) -> None:
+        """A question was sent to one of ``controllers``."""
         self._heard = self._heard if self._open else 0
-        self._open.add(token)
+        self._open[token] = address
 
     def silent(self, token: int) -> None:
         """A question got no answer."""
-        self._open.discard(token)
+        self._open.pop(token, None)
 
     def ended(self, now_ms: int) -> list[Note]:
         """A round has found no leader: what to tell people, at once and every half a minute."""
@@ -119,20 +120,27 @@ class LeaderSearch:
         """Take one controller's answer to 1005.
 
         The leader's own word counts always, others' only while nobody is known: a follower may
-        name one that has gone.
+        name one that has gone. Where one that is configured leads a group without any of the known
+        members, those are another group's, and nobody of this round is listened to any more: their
+        leader may be among them.
 
         Returns:
             Whether there is a leader now and was none, or another.
         """
-        if token not in self._open:
+        asked = self._open.pop(token, None)
+        if asked is None:
             return False
-        self._open.discard(token)
         self._heard += 1
         found = (fields or {}).get("controllerLeaderAddress", "").strip()
         is_leader = (fields or {}).get("isLeader", "").lower() == "true"
         if not found or not (is_leader or self.leader is None):
             return False
-        self.members, self.joining = members_of(fields or {}, found)
+        voters, joining = members_of(fields or {}, found)
+        # One alone may be all that a leader names, as with JRaft, and says nothing of the others.
+        several = min(len(voters), len(self.members)) > 1
+        if several and asked in self.configured and not set(voters) & set(self.members):
+            self._open.clear()
+        self.members, self.joining = voters, joining
         is_new = found != self.leader
         self.leader = found
         self._warned_ms = None

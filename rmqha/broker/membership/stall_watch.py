@@ -212,7 +212,7 @@ class StallWatch:
         asks: list[WatchEffect] = []
         for address in self._search.controllers:
             ask = self._ask(address, _WHO_LEADS, {})
-            self._search.asked(ask.token)
+            self._search.asked(ask.token, address)
             asks.append(ask)
         return asks
 

@@ -83,6 +83,7 @@ class GroupRequests:
         """
         for task, asker in list(self._waiting.items()):
             if asker == connection_id:
+                del self._waiting[task]
                 task.cancel()
 
     def answer(self, connection: Connection, command: RemotingCommand) -> None:
@@ -96,7 +97,7 @@ class GroupRequests:
         else:
             task = self._tasks.start(self._later(connection, command), name="group request")
             self._waiting[task] = connection.id
-            task.add_done_callback(self._waiting.pop)
+            task.add_done_callback(lambda ended: self._waiting.pop(ended, None))
 
     async def _later(self, connection: Connection, command: RemotingCommand) -> None:
         fields = command.ext_fields or {}
@@ -106,7 +107,9 @@ class GroupRequests:
             else:
                 code, remark = await self._change(fields)
         except asyncio.CancelledError:
-            self._say(connection, command, ResponseCode.SYSTEM_BUSY, "nobody waits for it any more")
+            is_asked = asyncio.current_task() in self._waiting
+            remark = "this node stops" if is_asked else "nobody waits for it any more"
+            self._say(connection, command, ResponseCode.SYSTEM_BUSY, remark)
             raise
         self._say(connection, command, code, remark)
         if not connection.is_closing:

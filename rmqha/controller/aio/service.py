@@ -332,8 +332,8 @@ class ControllerService:
     def on_closed(self, connection: Connection, error: Exception | None) -> None:
         """A connection ended: a peer's, a broker's or a tool's."""
         self.raft.peers.on_closed(connection.id)
-        self._group.on_closed(connection.id)
         if not self._closing:
+            self._group.on_closed(connection.id)
             self._driver.give(cm.ConnectionClosed(connection.id))
 
     def _protocol_error(self, connection: Connection, error: Exception) -> None:

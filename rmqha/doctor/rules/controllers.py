@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqha.doctor.advice import CONTROLLER, known_controllers, mqadmin, update_broker
+from rmqha.doctor.advice import (
+    CONTROLLER,
+    controllers_behind,
+    dns_entry,
+    known_controllers,
+    mqadmin,
+    update_broker,
+)
 from rmqha.doctor.diagnosis import NAMED_MAX, Found
 from rmqha.doctor.facts import ControllerFacts, Facts, is_loopback
 from rmqha.doctor.rules.standings import (
@@ -218,6 +225,10 @@ def _all_members(facts: Facts, who: str, members: set[str]) -> str:
     """How a broker hears of all members: while it runs, if it does."""
     named = ";".join(sorted(members))
     broker = facts.broker(who)
+    values = broker.config if broker is not None else facts.conf.values if facts.conf else {}
+    if behind := controllers_behind(values):
+        entry = dns_entry(behind, sorted(members), "updateControllerAddrPeriod")
+        return f"It takes one name only: {entry}."
     if broker is None:
         return f"Write controllerAddr={named} into the file; a broker that runs is told besides."
     line = update_broker(broker, "controllerAddr", named)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from rmqha.doctor.advice import change_keys
+from rmqha.broker.common.lookup_settings import asks_address_server, name_servers_are_looked_up
+from rmqha.doctor.advice import change_keys, dns_entry
 from rmqha.doctor.diagnosis import Found
 from rmqha.doctor.distinct import ids_twice
 from rmqha.doctor.facts import (
@@ -86,15 +87,27 @@ def broker_not_registered(facts: Facts) -> Iterator[Found]:
                     continue
                 if (name, replica.broker_id) in facts.moved or replica.broker_id in twice:
                     continue  # its other address is registered at times
-                named = broker.config.get("namesrvAddr", "")
                 yield Found(
                     f"{name} {replica.broker_id} at {server.address}",
                     f"broker {replica.broker_address} works and is not registered at name server"
                     f" {server.address}",
-                    f"Clients that ask this name server do not find it. Its namesrvAddr is"
-                    f" {named or 'empty'}.",
+                    f"Clients that ask this name server do not find it. {_knows(broker)}",
                     _named(facts, name, broker),
                 )
+
+
+def _knows(broker: BrokerFacts) -> str:
+    """Where a broker has its name servers from."""
+    if asks_address_server(broker.config):
+        return f"It has its name servers from {_address_server(broker)}."
+    named = broker.config.get("namesrvAddr", "") or "empty"
+    looked_up = name_servers_are_looked_up(broker.config)
+    return f"Its namesrvAddr is {named}{', a name that it looks up' if looked_up else ''}."
+
+
+def _address_server(broker: BrokerFacts) -> str:
+    domain = broker.config.get("rmqAddressServerDomain", "").strip()
+    return f"the address server {domain}".rstrip()
 
 
 def _named(facts: Facts, name: str, broker: BrokerFacts) -> str:
@@ -104,6 +117,16 @@ def _named(facts: Facts, name: str, broker: BrokerFacts) -> str:
     wait = "One that was just started registers within seconds."
     if all(any(facts.is_same(one, other) for other in named) for one in listed):
         return f"{wait} It names all of them: look for its registrations in its log."
+    if asks_address_server(broker.config):
+        return (
+            f"{wait} Else have {_address_server(broker)} answer {';'.join(listed)} in one line: it is"
+            " asked again every fetchNamesrvAddrInterval. In namesrvAddr they would count in its place."
+        )
+    if name_servers_are_looked_up(broker.config):
+        entry = dns_entry(
+            broker.config.get("namesrvAddr", ""), listed, "updateNameServerAddrPeriod"
+        )
+        return f"{wait} Else {entry}."
     change = change_keys(facts, name, [broker], {"namesrvAddr": ";".join(listed)})
     return f"{wait} Else name all name servers in its namesrvAddr. {change}"
 

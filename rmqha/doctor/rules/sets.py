@@ -8,6 +8,8 @@ from rmqha.doctor.advice import (
     CONTROLLER,
     answers,
     clean_broker,
+    controllers_behind,
+    dns_entry,
     ha_status,
     update_broker,
     who,
@@ -61,10 +63,12 @@ def replica_not_heard(facts: Facts) -> Iterator[Found]:
 
 
 def _all_controllers(facts: Facts, broker: BrokerFacts | None) -> str:
-    members = ";".join(dict.fromkeys(a for one in facts.leaders for a in one.peers.values()))
+    members = list(dict.fromkeys(a for one in facts.leaders for a in one.peers.values()))
     if broker is None:
         return ""
-    line = update_broker(broker, "controllerAddr", members or CONTROLLER)
+    if behind := controllers_behind(broker.config):
+        return f"{dns_entry(behind, members or [CONTROLLER], 'updateControllerAddrPeriod')}."
+    line = update_broker(broker, "controllerAddr", ";".join(members) or CONTROLLER)
     return f"{line}; an older release of rmqha takes it at its start only."
 
 

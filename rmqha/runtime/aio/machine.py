@@ -1,4 +1,4 @@
-"""The machine's disk, network and resolver as the processes take them, and the one place to put others there.
+"""The machine's disk, network and resolver as processes take them, and the place to put others there.
 
 A test's launcher does so before it runs a process's ``main``: that process then is the real one,
 with links that can be cut and a disk that can be slow.

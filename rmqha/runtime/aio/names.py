@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
+from importlib import import_module
 from typing import Any
 
 from rmqha.base.errors import LookupFailed
@@ -17,6 +19,7 @@ class SystemNames:
 
     Nothing can end a look-up of the system's: one that is late goes on, and whoever asks for the same
     name meanwhile waits for that one. So a resolver that hangs holds one thread for each name.
+    What comes when nobody waits is forgotten: by the next question it may be hours old.
     """
 
     def __init__(self) -> None:
@@ -31,15 +34,20 @@ class SystemNames:
         task = self._asked.get(host)
         if task is None:
             task = self._asked[host] = asyncio.create_task(_addresses(host), name=f"resolve {host}")
+            task.add_done_callback(functools.partial(self._ended, host))
         done, _ = await asyncio.wait({task}, timeout=timeout_ms / 1000)
         if not done:
             raise LookupFailed(f"the resolver has not answered within {timeout_ms} ms")
-        self._asked.pop(host, None)
         try:
             return task.result()
         # A part of a name that is too long cannot be encoded.
         except (OSError, UnicodeError) as error:
             raise LookupFailed(str(error)) from error
+
+    def _ended(self, host: str, task: asyncio.Task[list[str]]) -> None:
+        del self._asked[host]  # this very one: no other is begun while it is there
+        if not task.cancelled():
+            task.exception()  # taken note of, also where nobody waits any more
 
     async def get(self, url: str, *, timeout_ms: int) -> str:
         """What an HTTP server answers, ``BODY_BYTES_MAX`` at most.
@@ -47,7 +55,9 @@ class SystemNames:
         Raises:
             LookupFailed: no success, too much, or nothing within ``timeout_ms``.
         """
-        import aiohttp  # few brokers ask anybody by HTTP, and it is slow to load
+        # Few brokers ask anybody by HTTP, and it is slow to load: one that serves goes on meanwhile.
+        await asyncio.to_thread(import_module, "aiohttp")
+        import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000)
         try:

@@ -383,7 +383,10 @@ class ConsumeQueues:
     async def rebuild_in_turns(self, log: CommitLog, dispatched: int) -> None:
         """Each queue's end, raised by the records that wait for the dispatcher; others get their turn.
 
-        The queues do not change meanwhile.
+        At a change of role the dispatcher is among them: a queue that is first asked then may already
+        have units of records that are walked over later. These raise no end twice, for a record names
+        its place and the higher end counts; and what ends a topic, or begins one anew, comes in the
+        order of the log, with all that follows behind it.
         """
         table = NextOffsets(self.queues)
         for _ in raised(log, table, dispatched):
