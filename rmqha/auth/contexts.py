@@ -126,6 +126,10 @@ READING = frozenset({int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_ME
                      int(RequestCode.QUERY_MESSAGE), int(RequestCode.QUERY_CONSUME_QUEUE)})  # fmt: skip
 """Messages of a topic that is named, whatever they are of."""
 
+HOLDING_OTHERS = CLOSED_TOPICS - {"SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"} | {TIMER_TOPIC}
+"""What waits for its time or its commit is there, or could not be committed, and what is known of it.
+The two others hold nobody's messages: tools consume the second."""
+
 
 def contexts_of(request: RemotingCommand, cluster: str) -> list[Context]:
     """All that a request asks for; each has to be allowed.
@@ -142,13 +146,12 @@ def contexts_of(request: RemotingCommand, cluster: str) -> list[Context]:
 
 
 def holds_others(topic_name: str) -> bool:
-    """Whether a topic is a broker's own, in which messages of all topics wait.
+    """Whether a topic is a broker's own, in which messages of all topics wait (``HOLDING_OTHERS``).
 
     Who reads it reads them all, whatever is denied to him: it takes what it takes to read a broker's
     configuration. Java asks for the topic that is named alone, and ``Topic:*`` has it.
     """
-    is_own = topic_name in CLOSED_TOPICS or topic_name == TIMER_TOPIC
-    return is_own or topic_name.startswith(REVIVE_TOPIC)
+    return topic_name in HOLDING_OTHERS or topic_name.startswith(REVIVE_TOPIC)
 
 
 def _named(request: RemotingCommand, fields: Mapping[str, str], cluster: str) -> list[Context]:

@@ -15,7 +15,8 @@ ANSWER_HEADER_MAX = 64 * 1024
 """What an answer says beside its messages: offsets and flags, some hundred bytes a message."""
 
 SENT_BYTES_MAX = FRAME_BYTES_MAX - ANSWER_HEADER_MAX
-"""A record that is longer fits into no answer to a consumer, of Java's brokers neither."""
+"""A record that is longer fits into no answer to a consumer. Java's have the same bound unless their
+``com.rocketmq.remoting.frameMaxLength`` is raised, at both ends."""
 
 MESSAGE_SIZE_MAX = SENT_BYTES_MAX - HEADROOM
 """Of ``maxMessageSize``: with its properties, its topic's name and its head, even with those that it

@@ -348,3 +348,30 @@ def test_contexts_when_a_body_names_another_group_s_retry_topic_then_that_group(
     """The same, of requests whose bodies say what is asked for."""
     found = contexts_of(RemotingCommand(code, body=fastjson.dumps(body)), CLUSTER)
     assert [one.resource.key for one in found] == keys
+
+
+HOLDING = [
+    "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", "rmq_sys_wheel_timer",
+    "rmq_sys_REVIVE_LOG_DefaultCluster",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("code", [11, 361, 200050, 200052, 12, 321])
+@pytest.mark.parametrize("name", HOLDING)
+def test_reader_when_messages_of_others_wait_in_a_topic_then_he_reads_the_cluster(
+    code: int, name: str
+) -> None:
+    """A topic that is denied to him is in there."""
+    found = contexts_of(RemotingCommand(code, ext_fields={"topic": name}), CLUSTER)
+    assert [one.actions for one in found if one.resource.kind is ResourceType.CLUSTER] == [
+        (Action.GET,)
+    ]
+
+
+@pytest.mark.parametrize("name", ["OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC", "TBW102", "Orders"])
+def test_reader_when_a_topic_holds_nobodys_messages_then_it_is_one_like_others(name: str) -> None:
+    """Java's MonitorService consumes the first of these: its user had no more than Sub of it."""
+    found = contexts_of(RemotingCommand(11, ext_fields={"topic": name}), CLUSTER)
+    assert all(one.resource.kind is not ResourceType.CLUSTER for one in found)

@@ -9,16 +9,25 @@ from typing import Any
 
 import pytest
 
+from rmqha.base.ids import ConnectionId
 from rmqha.broker.common.aio.answers import Answers
 from rmqha.broker.common.json_members import MessageQueue
 from rmqha.broker.groups.aio import lock_requests
-from rmqha.broker.groups.aio.lock_requests import LOCK_QUEUES_MAX, QUEUES_A_TURN, LockProcessor
+from rmqha.broker.groups.aio.lock_requests import (
+    LOCK_QUEUES_MAX,
+    QUEUES_A_TURN,
+    LockBody,
+    LockProcessor,
+)
 from rmqha.broker.groups.queue_locks import QueueLocks
+from rmqha.broker.logical.aio import lock_requests as logical_lock_requests
 from rmqha.broker.logical.aio.lock_requests import LogicalLocks
 from rmqha.broker.logical.place import FORWARDED_FIELD
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
-from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
+from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.logs import Logger
 from rmqha.statictopic.mapping import TopicQueueMappingDetail
 from tests.broker.broker_sets import GROUP, STATIC, SetsCluster
 from tests.broker.old_client import JAVA_4_9_8
@@ -31,9 +40,11 @@ NOBODY: Any = None
 
 
 class Started(Answers):
-    """Keeps the work that goes on in turns."""
+    """Keeps the work that was started."""
 
     def __init__(self) -> None:
+        log = Logger(node="test")
+        super().__init__(Tasks(log), log)
         self.work: list[Coroutine[Any, Any, None]] = []
 
     def start(self, work: Coroutine[Any, Any, None], *_: object, **__: object) -> None:
@@ -43,11 +54,27 @@ class Started(Answers):
 class Connection:
     """Keeps what is sent."""
 
+    id = ConnectionId(1)
+
     def __init__(self) -> None:
         self.sent: list[RemotingCommand] = []
 
     def send(self, answer: RemotingCommand) -> None:
         self.sent.append(answer)
+
+    def wait(self, behind: list[RemotingCommand]) -> None:
+        """Nothing more comes anyway."""
+
+    def resume(self) -> None:
+        """Nothing was left."""
+
+
+async def answered(connection: Any) -> None:
+    """Wait for an answer."""
+    for _ in range(99):
+        if connection.sent:
+            break
+        await asyncio.sleep(0)
 
 
 def connected() -> Any:
@@ -93,12 +120,12 @@ def test_lock_when_the_broker_is_no_master_then_only_another_replica_gets_one(
     """After a switch a consumer with the route of before would hold a queue beside one with the new."""
     one, queue = broker(role), MessageQueue("T", A, 0)
     locks = LockProcessor(one)
-    assert held(locks.handle(NOBODY, asking([queue]))) == []
+    assert held(locks.handle(connected(), asking([queue]))) == []
     assert len(one.locks) == 0
     strict = asking([queue], onlyThisBroker=True)
-    assert held(locks.handle(NOBODY, strict)) == [("T", 0)]
+    assert held(locks.handle(connected(), strict)) == [("T", 0)]
     given = asking([queue], code=42)
-    assert locks.handle(NOBODY, given).code == 0
+    assert locks.handle(connected(), given).code == 0
     assert len(one.locks) == 0, "who held it gives it back anywhere"
 
 
@@ -113,11 +140,11 @@ def test_lock_when_another_set_leads_the_queue_then_this_one_gives_none(
     led, gone = MessageQueue(STATIC, NAME_OF_5, 0), MessageQueue(STATIC, NAME_OF_5, 7)
     never, plain = MessageQueue("Never", NAME_OF_5, 0), MessageQueue("T", A, 7)
     asked = asking([led, gone, never, plain], fields=fields)
-    answer = locks.handlers()[41](NOBODY, asked)
+    answer = locks.handlers()[41](connected(), asked)
     assert held(answer) == [(STATIC, 0), ("T", 7)]
     assert len(one.locks) == 2
     one.mappings.table.items.clear()
-    assert held(locks.handlers()[41](NOBODY, asking([led], client="d"))) == []
+    assert held(locks.handlers()[41](connected(), asking([led], client="d"))) == []
 
 
 def test_lock_when_its_queue_has_moved_then_a_client_that_missed_it_has_it_no_more(
@@ -163,9 +190,10 @@ async def test_locks_when_very_many_then_others_have_their_turn(code: int) -> No
     queues = [MessageQueue("T", A, number) for number in range(4 * QUEUES_A_TURN)]
     one.locks.lock(0, GROUP, "c", queues if code == 42 else [])
     assert handle(connection, asking(queues, code=code)) is None
-    assert await in_steps(one.answers.work[0]) >= 5
+    assert await in_steps(answered(connection)) >= 5
     assert [answer.code for answer in connection.sent] == [0]
     assert len(one.locks) == (len(queues) if code == 41 else 0)
+    await asyncio.sleep(0)
     few = asking(queues[:QUEUES_A_TURN], code=code)
     assert handle(connection, few) is not None
 
@@ -176,10 +204,10 @@ def test_locks_when_more_than_any_client_has_then_refused(monkeypatch: pytest.Mo
     monkeypatch.setattr(lock_requests, "LOCK_QUEUES_MAX", 2)
     one, queues = broker(), [MessageQueue("T", A, number) for number in range(3)]
     handle = LockProcessor(one).handle
-    answer = handle(NOBODY, asking(queues))
+    answer = handle(connected(), asking(queues))
     assert answer is not None
     assert (answer.code, answer.remark, len(one.locks)) == (1, "more than 2 queues", 0)
-    assert held(handle(NOBODY, asking(queues[:2]))) == [("T", 0), ("T", 1)]
+    assert held(handle(connected(), asking(queues[:2]))) == [("T", 0), ("T", 1)]
 
 
 class Counted(MessageQueue):
@@ -218,6 +246,94 @@ async def test_locks_when_an_old_client_has_many_then_none_is_compared_with_all_
     await one.answers.work[0]
     assert counted.count <= 10 * count
     assert len(held(connection.sent[0])) == len(one.locks) == (count if code == 41 else 0)
+
+
+@pytest.mark.parametrize("code", [41, 42])
+async def test_locks_when_an_old_client_wants_no_answer_then_it_gets_none(code: int) -> None:
+    """Java's clients give queues back one way; an answer to it is nobody's, also that it was garbage."""
+    one, connection = broker(), connected()
+    locks = of_old_clients(one)
+    garbage = asking([], code=code, version=JAVA_4_9_8, mqSet=[{"topic": "T", "brokerName": 1}])
+    for request in (asking([MessageQueue("T", A, 0)], code=code, version=JAVA_4_9_8), garbage):
+        request.flag |= FLAG_ONEWAY
+        assert locks.handlers()[code](connection, request) is None
+        await one.answers.work.pop()
+        assert connection.sent == []
+
+
+def of_old_clients(one: Any) -> LogicalLocks:
+    """What they ask."""
+    ordinary = LockProcessor(one).handle
+    return LogicalLocks(one, NOBODY, {41: ordinary, 42: ordinary}, NOBODY)
+
+
+async def test_unlock_when_an_old_clients_long_lock_is_under_way_then_it_is_done_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The queues were locked for a minute for who had given them back; other groups wait for nobody."""
+    monkeypatch.setattr(lock_requests, "QUEUES_A_TURN", 1)
+    one, connection = broker(), connected()
+    locks = of_old_clients(one)
+    queues = [MessageQueue("T", A, number) for number in range(8)]
+    asked = [
+        asking(queues, version=JAVA_4_9_8), asking(queues[6:], code=42, version=JAVA_4_9_8),
+        asking(queues[:1], version=JAVA_4_9_8, consumerGroup="another"),
+    ]  # fmt: skip
+    for number, request in enumerate(asked):
+        request.opaque = number
+        assert locks.handlers()[request.code](connection, request) is None
+    await asyncio.gather(*one.answers.work)
+    assert [answer.opaque for answer in connection.sent] == [2, 0, 1]
+    assert len(one.locks) == 6 + 1
+    one.answers.work.clear()
+    assert len(locks._orders) == 0
+
+
+async def test_locks_when_too_many_old_clients_ask_at_once_then_the_next_asks_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each may wait for other sets for seconds."""
+    assert logical_lock_requests.UNDER_WAY_MAX == 1_024
+    monkeypatch.setattr(logical_lock_requests, "UNDER_WAY_MAX", 2)
+    one, connection = broker(), connected()
+    handle = of_old_clients(one).handlers()[41]
+    request = asking([MessageQueue("T", A, 0)], version=JAVA_4_9_8)
+    assert handle(connection, request) is None
+    assert handle(connection, request) is None
+    refused = handle(connection, request)
+    assert refused is not None
+    assert (refused.code, len(one.answers.work)) == (2, 2)
+    await asyncio.gather(*one.answers.work)
+    assert handle(connection, request) is None
+    await one.answers.work[-1]
+
+
+@pytest.mark.parametrize("said", [1, "true", "false", {}, None])
+def test_lock_when_it_does_not_say_true_then_it_is_for_more_than_this_broker(said: object) -> None:
+    """A text or a number is no word of another replica's, which alone a slave gives a lock for."""
+    one = broker(Role.SLAVE)
+    asked = asking([MessageQueue("T", A, 0)], onlyThisBroker=said)
+    assert held(LockProcessor(one).handle(connected(), asked)) == []
+
+
+async def test_lock_when_a_set_says_no_then_who_leads_is_asked_for_anew() -> None:
+    """It may have led before a remap, and the next client would be sent there again."""
+    one, forgotten = broker(), list[str]()
+    sets: Any = SimpleNamespace(forget_places=forgotten.append)
+    asked = LockBody.read(asking([]).body)
+    queue = MessageQueue(STATIC, NAME_OF_5, 7)
+    place: Any = SimpleNamespace(leaders={7: C}, names=[A, C])
+    locks = LogicalLocks(one, sets, {}, NOBODY)
+
+    async def places(topic: str) -> Any:
+        return place
+
+    async def no(name: str, code: int, *_: object, **__: object) -> RemotingCommand:
+        return RemotingCommand(0, body=b'{"lockOKMQSet":[]}')
+
+    sets.places, sets.ask = places, no
+    assert await locks._lock_elsewhere(asked, [queue]) == set()
+    assert forgotten == [STATIC]
 
 
 async def test_locks_when_an_old_clients_request_is_garbage_then_it_is_told_so() -> None:

@@ -115,6 +115,28 @@ def test_pull_when_very_many_are_not_for_it_then_others_have_their_turn_in_betwe
     assert events[:7] == ["read", "others"] * 3 + ["read"]
 
 
+def test_pull_when_all_there_is_was_for_others_then_nobody_looks_again_before_more_comes(
+    alone: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of thousands that wait with a filter, each would look twice at every message."""
+    client, waiting = connect(alone), master_of(alone)._pull.waiting
+    client.pull(GROUP, TOPIC, 1, subscription="wanted")
+    alone.until(lambda: len(waiting) == 1, "the pull", 200)
+    serving, offsets = waiting._serving, list[int]()
+    read = serving.read
+
+    def noted(asked: Any, offset: int) -> Pulled:
+        offsets.append(offset)
+        return read(asked, offset)
+
+    monkeypatch.setattr(serving, "read", noted)
+    put(alone, "other")
+    alone.run_for(100)
+    put(alone, "other")
+    alone.run_for(100)
+    assert offsets == [1, 2]
+
+
 def test_pull_when_a_slave_is_asked_within_what_it_has_then_only_what_is_beyond_waits(
     alone: ReplicaCluster,
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.logs import Logger
+from rmqha.store.aio import mending as mending_module
 from rmqha.store.aio.mending import Mending
 from tests.store.harness import message, real_store
 
@@ -150,3 +151,17 @@ async def test_slave_when_too_many_records_are_damaged_then_the_loop_goes_on(
     store.mending.mender = nobody
     assert not await store.prove(0, results[-1].end)
     await store.close()
+
+
+def test_oversized_when_very_many_are_passed_over_then_the_first_are_let_go_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each is told once, and what was told is remembered of so many."""
+    assert mending_module.DAMAGED_MAX == 10_000
+    monkeypatch.setattr(mending_module, "DAMAGED_MAX", 2)
+    mending = Mending(SystemClock(), Logger())
+    for offset in (1, 2, 3, 3, 2, 1):
+        assert not mending.oversized(offset, 99)
+    assert list(mending._oversized) == [3, 1]
+    told = [one for one in capsys.readouterr().out.splitlines() if "record_oversized" in one]
+    assert len(told) == 4

@@ -46,6 +46,18 @@ def test_read_when_the_queue_is_not_dispatched_to_its_end_then_what_the_log_has_
     assert status_code(read(reads, 11).status, 11) == 21
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_read_when_a_queue_never_had_anything_then_it_is_called_empty(is_there: bool) -> None:
+    """The answer says it in Java's word, which tells tools that there is nothing to go on to."""
+    queue = SimpleNamespace(max_offset=0, min_offset=lambda _: 0)
+    queues: Any = SimpleNamespace(
+        queues={(TOPIC.encode(), 0): queue} if is_there else {}, next_offsets={}
+    )
+    log: Any = SimpleNamespace(min_offset=0, max_offset=0)
+    found = read(Pulling(log, queues, lambda: 0, NOBODY), 0)
+    assert (found.status, found.next_offset) == ("NO_MESSAGE_IN_QUEUE", 0)
+
+
 def test_read_when_a_record_fits_into_no_answer_then_it_is_passed_over_and_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

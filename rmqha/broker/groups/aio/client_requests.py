@@ -45,6 +45,9 @@ PROXY_TIMEOUT_MS = 10_000
 ASKED_AT_A_TIME = 16
 """Members that mqadmin asks through the broker (223): one that is silent holds up none of the others."""
 
+ALL_ASKED_MS = 3 * PROXY_TIMEOUT_MS
+"""So long mqadmin waits for all of them: with 10,000 that are silent it would be hours."""
+
 MADE_MAX = 50
 """Groups, and retry topics, that one record makes: some 30 KB. So many members are taken in a turn."""
 
@@ -83,7 +86,7 @@ class ClientProcessor:
         except RemoteProtocolError as error:
             return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
         work = self._beat(connection, request, beat)
-        return self._broker.answers.finish(work, connection, request, name="heartbeat")
+        return self._broker.answers.finish(work, connection, request)
 
     def _beat(
         self, connection: Connection, request: RemotingCommand, beat: Heartbeat
@@ -92,13 +95,13 @@ class ClientProcessor:
         client = Client(
             connection.id, beat.client_id, request.language, request.version, connection.peer
         )
-        broker.clients.learn(connection)
         full = unknown = False
-        for first in range(0, max(len(beat.consumers), len(beat.producers)), MADE_MAX):
+        for first in range(0, max(len(beat.consumers), len(beat.producers), 1), MADE_MAX):
             if first:
                 yield
-                if connection.is_closing:
-                    break  # it may have ended already, and nobody would take its members away
+            if connection.is_closing:
+                break  # it may have ended already, and nobody would take its members away
+            broker.clients.learn(connection)
             part = slice(first, first + MADE_MAX)
             is_full, is_unknown = self._take_consumers(client, beat, beat.consumers[part])
             full, unknown = full or is_full, unknown or is_unknown
@@ -166,8 +169,13 @@ class ClientProcessor:
             broker.metadata.make_topic(_retry_topic(group, data))
         return group
 
-    def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Take a client off (35)."""
+    def unregister(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """Take a client off (35); not before its heartbeat is through, which would bring it back."""
+        return self._broker.answers.in_order(self._leave, connection, request)
+
+    def _leave(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         broker, fields = self._broker, request.ext_fields
         producers = text_field(fields, "producerGroup", "")
         consumers = text_field(fields, "consumerGroup", "")
@@ -283,7 +291,11 @@ class ClientProcessor:
         fields = request.ext_fields or {}
         asked = ext_fields(topic=fields.get("topic", ""), group=fields.get("group", ""))
         parts: list[bytes] = []
+        until_ms = self._broker.clock.now_ms() + ALL_ASKED_MS
         for first in range(0, len(clients), ASKED_AT_A_TIME):
+            if self._broker.clock.now_ms() >= until_ms:
+                self._log.log("warning", "consumers_not_asked", count=len(clients) - first)
+                break
             some = clients[first : first + ASKED_AT_A_TIME]
             parts += filter(None, await asyncio.gather(*(self._status(one, asked) for one in some)))
         body = b'{"consumerTable":{' + b",".join(parts) + b"}}"

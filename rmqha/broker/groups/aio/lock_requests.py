@@ -75,7 +75,7 @@ class LockProcessor:
     def handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Lock queues for a client (41), or give them back (42)."""
         work = self._serve(request)
-        return self._broker.answers.finish(work, connection, request, name="locks")
+        return self._broker.answers.finish(work, connection, request)
 
     def _serve(self, request: RemotingCommand) -> Generator[None, None, RemotingCommand]:
         try:

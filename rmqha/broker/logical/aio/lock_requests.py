@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
+from weakref import WeakValueDictionary
 
 from rmqha.base.errors import RmqhaError
 from rmqha.broker.common.aio.ports import Handler, Handlers
@@ -39,6 +40,9 @@ from rmqha.statictopic.mapping import TopicQueueMappingDetail
 
 ASK_TIMEOUT_MS = 800
 """Who asks waits for a second."""
+
+UNDER_WAY_MAX = 1_024
+"""Requests at a time; each may wait for other sets, and for what its client has asked before."""
 
 LOCK_ROUNDS = 2
 """A second leader is asked where the first has said no, which may be one of before a remap."""
@@ -67,6 +71,9 @@ class LogicalLocks:
         self._sets = sets
         self._ordinary = ordinary
         self._log = log
+        self._under_way = 0
+        # By group and client; who waits for one keeps it.
+        self._orders: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         broker.mappings.on_changed.append(self._remapped)
 
     def handlers(self) -> Handlers:
@@ -84,7 +91,10 @@ class LogicalLocks:
                 asked = LockBody.read(request.body)
             except RmqhaError:
                 return self._ordinary[code](connection, request)  # which says why
-            work = self._split(connection, request, asked)
+            if self._under_way >= UNDER_WAY_MAX:
+                return request.reply(ResponseCode.SYSTEM_BUSY, "too many locks are asked for")
+            self._under_way += 1
+            work = self._in_order(connection, request, asked)
             self._broker.answers.start(work, connection, request, name="logical locks")
             return None
 
@@ -99,6 +109,17 @@ class LogicalLocks:
 
         self._broker.locks.forget(is_void)
 
+    async def _in_order(
+        self, connection: Connection, request: RemotingCommand, asked: LockBody
+    ) -> None:
+        """Of two words of one client about a group the later counts, also where it is the shorter."""
+        order = self._orders.setdefault((asked.group, asked.client_id), asyncio.Lock())
+        try:
+            async with order:
+                await self._split(connection, request, asked)
+        finally:
+            self._under_way -= 1
+
     async def _split(
         self, connection: Connection, request: RemotingCommand, asked: LockBody
     ) -> None:
@@ -107,7 +128,8 @@ class LogicalLocks:
         try:
             queues = await in_turns(asked.named())
         except RmqhaError as error:
-            connection.send(request.reply(ResponseCode.SYSTEM_ERROR, str(error)))
+            if not request.is_oneway:
+                connection.send(request.reply(ResponseCode.SYSTEM_ERROR, str(error)))
             return
         table = broker.mappings.table.items
         names = {queue: logical_queue(table, queue) or queue for queue in queues}

@@ -82,7 +82,7 @@ class AckProcessor:
         if not entries:
             return request.reply(ResponseCode.NO_MESSAGE)
         work = self._batch(connection, request, name, entries)
-        return self._broker.answers.finish(work, connection, request, name="acknowledgements")
+        return self._broker.answers.finish(work, connection, request)
 
     def _batch(
         self, connection: Connection, request: RemotingCommand, name: str, read: list[Any]

@@ -19,7 +19,7 @@ from rmqha.broker.pop.aio.pop_answers import (
 from rmqha.broker.pop.held import HeldPops
 from rmqha.broker.pop.request import PopRequest
 from rmqha.broker.pull.aio.ports import Broker
-from rmqha.broker.pull.aio.waiting_pulls import PutOff
+from rmqha.broker.pull.aio.waiting_pulls import PutOff, safely
 from rmqha.broker.pull.held import Held, Key
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
@@ -55,11 +55,14 @@ class WaitingPops:
         # One object for watching and for ending it.
         self._told = self.arrived
         self._timer = EarliestTimer(broker.clock, self._tick)
-        self._to_look_at: Backlog[Held[Asked]] = Backlog(self._look_if_worth_it, POPS_A_TURN)
+        self._to_look_at = self._backlog(self._look_if_worth_it)
+        self._to_answer = self._backlog(self._answer_now)
         self._put_off: PutOff[Asked] = PutOff(self._to_look_at.add)
-        self._to_answer: Backlog[Held[Asked]] = Backlog(self._answer_now, POPS_A_TURN)
         # What was asked in vain since a queue grew last.
         self._vain: set[Question] = set()
+
+    def _backlog(self, handle: Callable[[Held[Asked]], None]) -> Backlog[Held[Asked]]:
+        return Backlog(safely(self._broker.answers, handle, self._drop), POPS_A_TURN)
 
     def __len__(self) -> int:
         return len(self._held)

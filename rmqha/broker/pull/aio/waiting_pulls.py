@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Generic, Protocol
+from typing import Generic, Protocol, TypeVar
 
 from rmqha.base.ids import ConnectionId
+from rmqha.broker.common.aio.answers import Answers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.pull.aio.asked import Asked
 from rmqha.broker.pull.aio.logical_pulls import Place
@@ -69,6 +70,43 @@ class PutOff(Generic[AskedT]):
         self._look_at(self._of.pop(connection.id, {}).values())
 
 
+class Answered(Protocol):
+    """What asks, and where its answer goes."""
+
+    @property
+    def connection(self) -> Connection:
+        """Its client's."""
+
+    @property
+    def request(self) -> RemotingCommand:
+        """What it said."""
+
+
+AnsweredT = TypeVar("AnsweredT", bound=Answered)
+
+
+def safely(
+    answers: Answers,
+    handle: Callable[[Held[AnsweredT]], None],
+    drop: Callable[[Held[AnsweredT]], None],
+) -> Callable[[Held[AnsweredT]], None]:
+    """What goes wrong with one request that waits is answered to it, and ends neither the others nor
+    who has told that its queue has grown."""
+
+    def attempt(held: Held[AnsweredT]) -> None:
+        try:
+            handle(held)
+        except Exception:
+            drop(held)
+            raise
+
+    def safe(held: Held[AnsweredT]) -> None:
+        asked = held.asked
+        answers.take(partial(attempt, held), asked.connection, asked.request)
+
+    return safe
+
+
 class Serving(Protocol):
     """How a pull is served."""
 
@@ -96,13 +134,14 @@ class WaitingPulls:
         self._told = self._arrived
         self._timer = EarliestTimer(broker.clock, self._tick)
         # A queue may be waited for by thousands, and all of them may be over in the same moment.
-        self._to_look_at: Backlog[Held[Asked]] = Backlog(self._safe(self._look), PULLS_A_TURN)
-        self._to_answer: Backlog[Held[Asked]] = Backlog(self._safe(self._answer_now), PULLS_A_TURN)
+        self._to_look_at = self._backlog(self._look)
+        self._to_answer = self._backlog(self._answer_now)
+        self._to_ask_again = self._backlog(self._ask_again)
         self._put_off: PutOff[Asked] = PutOff(self._to_look_at.add)
-        self._to_ask_again: Backlog[Held[Asked]] = Backlog(
-            self._safe(self._ask_again), PULLS_A_TURN
-        )
         broker.mappings.on_changed.append(self._remapped)
+
+    def _backlog(self, handle: Callable[[Held[Asked]], None]) -> Backlog[Held[Asked]]:
+        return Backlog(safely(self._broker.answers, handle, self._drop), PULLS_A_TURN)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -182,23 +221,6 @@ class WaitingPulls:
         self._put_off.drop(held)
         if not self._held.waits_for(held.key):
             self._broker.arrivals.unwatch(held.key, self._told)
-
-    def _safe(self, handle: Callable[[Held[Asked]], None]) -> Callable[[Held[Asked]], None]:
-        """What goes wrong with one pull is answered to it, and ends neither the others nor who has
-        told that its queue has grown."""
-
-        def attempt(held: Held[Asked]) -> None:
-            try:
-                handle(held)
-            except Exception:
-                self._drop(held)
-                raise
-
-        def safe(held: Held[Asked]) -> None:
-            asked = held.asked
-            self._broker.answers.take(partial(attempt, held), asked.connection, asked.request)
-
-        return safe
 
     def _arrived(self, keys: list[Key]) -> None:
         """Queues have grown."""
