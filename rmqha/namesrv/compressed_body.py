@@ -11,18 +11,23 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Generator, Iterator
-from typing import Any
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.namesrv.messages import MappingInfo, QueueData
 from rmqha.namesrv.registration_members import (
+    MEMBERS_MAX,
     PART,
     Body,
+    check_count,
     filter_servers_of,
+    infos_max,
     mapping_info_of,
+    members_in,
     object_of,
     short,
+    small,
     text_of,
+    topics_max,
 )
 from rmqha.namesrv.settings import RouteSettings
 from rmqha.namesrv.usual_body import QUEUE_NUMS_MAX
@@ -36,6 +41,9 @@ INFLATED_PART = 1 << 20
 
 BLOCK_BYTES_MAX = 2 << 20
 """A mapping info of 65,536 queues has half of that, and no record has more."""
+
+INFO_BYTES_PART = 128 * 1024
+"""Of mapping infos, so many bytes are read in one turn at most, but for one that is larger."""
 
 _TEXT_RECORD_FIELDS = 5
 _LENGTH = struct.Struct(">i")
@@ -51,9 +59,11 @@ def read_compressed(
         RemoteProtocolError: it is no compressed registration, or stands for more than may be.
     """
     reader = _Reader((yield from _inflate(body, settings.registration_bytes_max)))
-    data_version = DataVersion.of(object_of((yield from _json(reader.block())), "dataVersion"))
+    members = yield from fastjson.reading(small(reader.block(), "dataVersion"))
+    data_version = DataVersion.of(object_of(members, "dataVersion"))
     topics = yield from _topics(reader, broker_name, settings)
-    servers = filter_servers_of((yield from _json(reader.block())), settings)
+    listed = yield from fastjson.reading(small(reader.block(), "filterServerList"))
+    servers = filter_servers_of(listed, settings)
     # Older brokers end here.
     infos = (yield from _infos(reader, settings)) if knows_static_topics(version) else {}
     return Body(data_version, topics, servers, infos)
@@ -74,8 +84,7 @@ class _Reader:
     def blocks(self, what: str, limit: int) -> Iterator[bytes]:
         """A count and as many blocks; each is a record, of which there cannot be any number."""
         count = self._count()
-        if count > limit:
-            raise RemoteProtocolError(f"the compressed body has more than {limit} {what}")
+        check_count(count, what, limit)
         if count < 0:
             raise RemoteProtocolError(f"the compressed body has a length of {count}")
         return self._blocks(count)
@@ -121,13 +130,6 @@ def _inflate(body: bytes, limit: int) -> Generator[None, None, bytes]:
         yield
 
 
-def _json(block: bytes) -> Generator[None, None, Any]:
-    try:
-        return fastjson.loads_strict(block)
-    except RemoteProtocolError:
-        return fastjson.loads_strict((yield from fastjson.quoting(block)))
-
-
 def _topics(
     reader: _Reader, broker_name: str, settings: RouteSettings
 ) -> Generator[None, None, dict[str, QueueData]]:
@@ -135,7 +137,7 @@ def _topics(
     topics: dict[str, QueueData] = {}
     # Most topics have the same queues: what was read of one counts for all of them.
     seen: dict[bytes, QueueData] = {}
-    for at, block in enumerate(reader.blocks("topics", settings.routes_max), 1):
+    for at, block in enumerate(reader.blocks("topics", topics_max(settings)), 1):
         if at % PART == 0:
             yield
         name_bytes, _, rest = block.partition(b" ")
@@ -171,10 +173,16 @@ def _infos(
     reader: _Reader, settings: RouteSettings
 ) -> Generator[None, None, dict[str, MappingInfo]]:
     infos: dict[str, MappingInfo] = {}
-    for at, block in enumerate(reader.blocks("mapping infos", settings.routes_max), 1):
-        if at % (PART // 4) == 0:
+    count = size = parts = 0
+    for block in reader.blocks("mapping infos", infos_max(settings)):
+        count += members_in(block)
+        check_count(count, "members in mapping infos", MEMBERS_MAX)
+        size += len(block)
+        parts += 1
+        if parts >= PART // 4 or size >= INFO_BYTES_PART:
+            parts = size = 0
             yield
-        members = object_of((yield from _json(block)), "a mapping info")
+        members = object_of((yield from fastjson.reading(block)), "a mapping info")
         topic = text_of(members.get("topic"), "")
         infos[topic] = mapping_info_of(topic, members, settings)
     return infos

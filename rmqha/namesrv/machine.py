@@ -31,7 +31,7 @@ from rmqha.namesrv.messages import (
 )
 from rmqha.namesrv.register import register
 from rmqha.namesrv.registration import crc_matches, reading, required
-from rmqha.namesrv.registration_members import queue_data_of
+from rmqha.namesrv.registration_members import TOPICS_MAX, queue_data_of
 from rmqha.namesrv.route_table import BrokerAddr, RouteTable
 from rmqha.namesrv.settings import NamesrvConfig
 from rmqha.namesrv.static_topics import front_of
@@ -130,12 +130,7 @@ class NamesrvMachine:
     def request(self, code: int, request: Request) -> Answer | None:
         """Answer a request; None for a code that no name server knows."""
         handler = self._handlers.get(code)
-        if handler is None:
-            return None
-        try:
-            return handler(request)
-        except RemoteProtocolError as error:
-            return Answer(ResponseCode.SYSTEM_ERROR, str(error))
+        return None if handler is None else _answer(handler, request)
 
     def step(self, now_ms: int, event: NamesrvEvent) -> list[NamesrvEffect]:
         """Take what happens without a request."""
@@ -183,28 +178,37 @@ class NamesrvMachine:
 
     # -- brokers -----------------------------------------------------------------------------
 
-    def registering(self, request: Request) -> Generator[None, None, Answer]:
-        """Take a 103 part by part; all that it changes is changed with the last of them."""
-        try:
-            return (yield from self._registering(request))
-        except RemoteProtocolError as error:
-            return Answer(ResponseCode.SYSTEM_ERROR, str(error))
+    def begin_speaking(self, request: Request) -> None:
+        """A 103 or 104 waits to be read: its broker is heard for as long as it does."""
+        if (speaker := _speaker(request.fields)) is not None:
+            self.table.begin_speaking(*speaker)
 
-    def unregistering(self, request: Request) -> Generator[None, None, Answer]:
-        """Take a 104 in one part, when its time has come."""
-        yield from ()
-        try:
-            return self._unregister(request)
-        except RemoteProtocolError as error:
-            return Answer(ResponseCode.SYSTEM_ERROR, str(error))
+    def end_speaking(self, request: Request, now_ms: int) -> None:
+        """It waits no more, whatever has come of it."""
+        if (speaker := _speaker(request.fields)) is not None:
+            self.table.end_speaking(*speaker, now_ms)
 
-    def _register(self, request: Request) -> Answer:
-        return at_once(self.registering(request))
-
-    def _registering(self, request: Request) -> Generator[None, None, Answer]:
+    def reading(self, request: Request) -> Generator[None, None, Registration | Answer]:
+        """Read a 103 part by part, and change nothing; an answer where it is refused."""
         if not crc_matches(request.fields, request.body):
             return Answer(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        read = yield from reading(request.version, request.fields, request.body, self.settings)
+        try:
+            return (
+                yield from reading(request.version, request.fields, request.body, self.settings)
+            )
+        except RemoteProtocolError as error:
+            return _refused(error)
+
+    def unregister(self, request: Request) -> Answer:
+        """Take a 104."""
+        return _answer(self._unregister, request)
+
+    def _register(self, request: Request) -> Answer:
+        read = at_once(self.reading(request))
+        return read if isinstance(read, Answer) else self.register(request, read)
+
+    def register(self, request: Request, read: Registration) -> Answer:
+        """Take a 103 that has been read: all that it changes is changed here."""
         broker = self._by_whom(request, read)
         done = register(
             self.table, self.settings, request.now_ms, request.connection_id, broker,
@@ -383,9 +387,18 @@ class NamesrvMachine:
             return Answer(
                 ResponseCode.SYSTEM_ERROR, f"more than {limit} routes, or too long a name"
             )
+        full = [one.broker_name for one in queues if self._is_full(topic, one.broker_name)]
+        if full:
+            remark = f"more than {TOPICS_MAX} topics of {full[0]}"
+            return Answer(ResponseCode.SYSTEM_ERROR, remark)
         for one in queues:
             self.table.put_queues(topic, one)
         return DONE
+
+    def _is_full(self, topic: str, broker_name: str) -> bool:
+        """Whether a set has so many topics that another one is too much."""
+        listed = self.table.topics_of.get(broker_name, {})
+        return topic not in listed and len(listed) >= TOPICS_MAX
 
     # -- configuration -----------------------------------------------------------------------
 
@@ -438,6 +451,25 @@ class NamesrvMachine:
     def _get_config(self, request: Request) -> Answer:
         page = {STATUS_PAGE: self.status_page} if self.status_page else None
         return Answer(ResponseCode.SUCCESS, None, page, config_text(self.config))
+
+
+def _answer(handler: Callable[[Request], Answer], request: Request) -> Answer:
+    try:
+        return handler(request)
+    except RemoteProtocolError as error:
+        return _refused(error)
+
+
+def _refused(error: RemoteProtocolError) -> Answer:
+    return Answer(ResponseCode.SYSTEM_ERROR, str(error))
+
+
+def _speaker(fields: Mapping[str, str]) -> tuple[BrokerAddr, str] | None:
+    """Whose word it is, and of which set; None where it does not say so, and will be refused."""
+    try:
+        return _broker_addr(fields), required(fields, "brokerName")
+    except RemoteProtocolError:
+        return None
 
 
 def _broker_addr(fields: Mapping[str, str]) -> BrokerAddr:

@@ -16,6 +16,7 @@ from rmqha.namesrv.messages import (
     NamesrvEffect,
     Registration,
 )
+from rmqha.namesrv.registration_members import INFOS_MAX, TOPICS_MAX
 from rmqha.namesrv.route_table import BrokerAddr, BrokerSet, LiveBroker, RouteTable, min_id_notice
 from rmqha.namesrv.settings import RouteSettings
 from rmqha.namesrv.static_topics import list_mappings
@@ -92,13 +93,20 @@ def _refusal(
         return "register broker failed"
     if key not in table.live and len(table.live) >= settings.brokers_max:
         return f"register broker failed: {settings.brokers_max} brokers are registered already"
-    new = len(broker.topics.keys() - table.topics_of.get(broker.broker_name, NOTHING).keys())
+    listed = table.topics_of.get(broker.broker_name, NOTHING)
+    new = len(broker.topics.keys() - listed.keys())
     if table.route_count + new > settings.routes_max:
         return f"register broker failed: more than {settings.routes_max} routes"
+    if len(listed) + new > TOPICS_MAX:
+        return f"register broker failed: more than {TOPICS_MAX} topics of {broker.broker_name}"
     mapped = table.mapped_by.get(broker.broker_name, NOTHING)
     infos = len(broker.mapping_infos.keys() - mapped.keys())
     if table.mapping_count + infos > settings.routes_max:
         return f"register broker failed: more than {settings.routes_max} mapping infos"
+    if len(mapped) + infos > INFOS_MAX:
+        return (
+            f"register broker failed: more than {INFOS_MAX} static topics of {broker.broker_name}"
+        )
     return None
 
 
@@ -213,18 +221,23 @@ def _list_topics(
         return
     name = broker.broker_name
     if settings.delete_topic_with_broker_registration and not broker.mapping_infos:
-        for topic in list(table.topics_of.get(name, {})):
-            if topic not in broker.topics:
-                table.remove_queues(topic, name)
+        mine = table.topics_of.get(name, NOTHING)
+        table.remove_all(name, [topic for topic in mine if topic not in broker.topics])
     read_only = is_prime_slave and one.enable_acting_master
     known = table.topics_of.get(name, NOTHING)
     if not changed and broker.topics.keys() <= known.keys():
         list_mappings(table, broker, changed=changed)
         return
-    for topic, queues in broker.topics.items():
-        if changed or name not in table.topics.get(topic, ()):
-            shown = queues._replace(perm=queues.perm & ~PERM_WRITE) if read_only else queues
-            table.put_queues(topic, shown)
+    news = broker.topics
+    if not changed:
+        news = {topic: queues for topic, queues in news.items() if topic not in known}
+    if read_only:
+        # Most topics have the same queues: one value for all of them.
+        shown = {
+            queues: queues._replace(perm=queues.perm & ~PERM_WRITE) for queues in news.values()
+        }
+        news = {topic: shown[queues] for topic, queues in news.items()}
+    table.put_all(name, news)
     list_mappings(table, broker, changed=changed)
 
 

@@ -17,8 +17,22 @@ from rmqha.remoting.headers import INT32_MAX, INT64_MAX, parse_number
 
 FILTER_SERVERS_MAX = 1_000
 
+TOPICS_MAX = 100_000
+"""Of one registration, and of a broker set: they are listed, and leave, in one step of some 40 ms.
+Clusters of Java's have up to some tens of thousands a broker."""
+
+INFOS_MAX = 50_000
+"""Static topics of one registration, and of a broker set, for the same reason."""
+
+MEMBERS_MAX = 1_000_000
+"""Of a plain body, or of all mapping infos of a compressed one together: the members and elements of
+all their objects and lists. 16 MiB that a broker wrote have less."""
+
+SMALL_BYTES_MAX = 64 * 1024
+"""Of a DataVersion, which has three numbers, and of the filter servers: they are read in one step."""
+
 PART = 5_000
-"""So many topics or mapping infos are read in one turn of the loop, some milliseconds."""
+"""So many topics, or mapping infos and their queues, are read in one turn of the loop, some milliseconds."""
 
 
 class Body(NamedTuple):
@@ -108,6 +122,42 @@ def _queue_id(value: object) -> int:
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= INT32_MAX:
         raise RemoteProtocolError(f"queue id {value!r} is not a number")
     return number
+
+
+def small(part: bytes, what: str) -> bytes:
+    """A part that is read in one step, if it is small enough for that.
+
+    Raises:
+        RemoteProtocolError: it is larger than ``SMALL_BYTES_MAX``.
+    """
+    if len(part) > SMALL_BYTES_MAX:
+        raise RemoteProtocolError(f"{what} is larger than {SMALL_BYTES_MAX} bytes")
+    return part
+
+
+def check_count(count: int, what: str, limit: int) -> None:
+    """Refuse a registration that names more than may be, before it is read.
+
+    Raises:
+        RemoteProtocolError: it does.
+    """
+    if count > limit:
+        raise RemoteProtocolError(f"the registration has more than {limit} {what}")
+
+
+def members_in(text: bytes) -> int:
+    """How many members or elements JSON has, whichever are more; text may make it seem more."""
+    return max(text.count(b":"), text.count(b","))
+
+
+def topics_max(settings: RouteSettings) -> int:
+    """How many topics a registration may have."""
+    return min(TOPICS_MAX, settings.routes_max)
+
+
+def infos_max(settings: RouteSettings) -> int:
+    """How many mapping infos a registration may have."""
+    return min(INFOS_MAX, settings.routes_max)
 
 
 def filter_servers_of(value: object, settings: RouteSettings) -> tuple[str, ...] | None:

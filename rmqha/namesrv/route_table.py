@@ -8,8 +8,9 @@ Source: RouteInfoManager, RocketMQ namesrv.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -27,6 +28,11 @@ from rmqha.namesrv.settings import RouteSettings
 from rmqha.remoting.data_version import DataVersion
 from rmqha.remoting.headers import ext_fields
 from rmqha.remoting.topic_names import PERM_READ, PERM_WRITE
+
+ValueT = TypeVar("ValueT")
+
+FORGOTTEN_MAX = 1_000
+"""Where more topics change at once, all kept answers go: to look for theirs would take longer."""
 
 
 class BrokerAddr(NamedTuple):
@@ -88,6 +94,7 @@ class RouteTable:
         doubts: topics and brokerNames whose mapping was missing when it was last looked for.
         filter_servers: by cluster and address.
         ha_addresses: what each address registered last, also when it has gone since.
+        speaking: brokers, and their sets, whose word waits to be read; they are not silent.
         kept: answers that hold until the next change.
         route_count, mapping_count: pairs of topic and brokerName.
     """
@@ -108,6 +115,7 @@ class RouteTable:
         self.route_count = 0
         self.mapping_count = 0
         self.doubts: set[tuple[str, str]] = set()
+        self.speaking: Counter[tuple[BrokerAddr, str]] = Counter()
 
     # -- topics ------------------------------------------------------------------------------
 
@@ -128,6 +136,40 @@ class RouteTable:
         self.forget_topic(topic)
         return True
 
+    def put_all(self, broker_name: str, listed: Mapping[str, QueueData]) -> None:
+        """List many topics of one set: one by one, 100,000 of them took 140 ms."""
+        if not listed:
+            return
+        topics, mine = self.topics, self.topics_of.setdefault(broker_name, {})
+        routes, known_topics, changed = len(mine), len(topics), list[str]()
+        for topic, queues in listed.items():
+            known = topics.get(topic)
+            if known is None:
+                topics[topic] = {broker_name: queues}
+                mine[topic] = None
+            elif known.get(broker_name) != queues:
+                known[broker_name] = queues
+                mine[topic] = None
+            else:
+                continue
+            changed.append(topic)
+        self.route_count += len(mine) - routes
+        if len(topics) > known_topics:
+            self.forget_lists()
+        elif len(mine) > routes:
+            self.kept.forget_topic_lists(of_clusters_only=True)
+        self._forget_topics(changed)
+
+    def remove_all(self, broker_name: str, gone: Collection[str]) -> None:
+        """Take many topics from a set, mappings too: one by one, 100,000 of them took 104 ms."""
+        if not gone:
+            return
+        self.route_count -= _take_from(self.topics, self.topics_of, broker_name, gone)
+        self.mapping_count -= _take_from(self.mappings, self.mapped_by, broker_name, gone)
+        self.trust_mappings(broker_name, gone)
+        self.forget_lists()
+        self._forget_topics(gone)
+
     def remove_queues(self, topic: str, broker_name: str) -> bool:
         """Take a topic from a broker set; tells whether it was there. Its mapping goes as well."""
         self.remove_mapping(topic, broker_name)
@@ -146,18 +188,21 @@ class RouteTable:
             self.forget_lists()
         return True
 
-    def put_mapping(self, topic: str, info: MappingInfo) -> None:
-        """Keep what a broker set says about a static topic."""
-        infos = self.mappings.setdefault(topic, {})
-        if infos.get(info.broker_name) != info:
-            self.mapping_count += info.broker_name not in infos
-            infos[info.broker_name] = info
-            self.mapped_by.setdefault(info.broker_name, {})[topic] = None
-            self.forget_topic(topic)
+    def put_mappings(self, broker_name: str, infos: Mapping[str, MappingInfo]) -> None:
+        """Keep what a broker set says about static topics; what is the same does not come here."""
+        if not infos:
+            return
+        mapped = self.mapped_by.setdefault(broker_name, {})
+        self.mapping_count -= len(mapped)
+        for topic, info in infos.items():
+            self.mappings.setdefault(topic, {})[broker_name] = info
+            mapped[topic] = None
+        self.mapping_count += len(mapped)
+        self._forget_topics(infos)
 
     def remove_mapping(self, topic: str, broker_name: str) -> None:
         """Forget what a broker set said about a static topic."""
-        self.trust_mapping(topic, broker_name)
+        self.trust_mappings(broker_name, (topic,))
         infos = self.mappings.get(topic, {})
         if infos.pop(broker_name, None) is None:
             return
@@ -178,10 +223,10 @@ class RouteTable:
         self.doubts.add(doubt)
         return True
 
-    def trust_mapping(self, topic: str, broker_name: str) -> None:
-        """The set named a mapping, or there is none to doubt."""
+    def trust_mappings(self, broker_name: str, topics: Iterable[str]) -> None:
+        """The set named their mappings, or there is none to doubt."""
         if self.doubts:
-            self.doubts.discard((topic, broker_name))
+            self.doubts.difference_update([(topic, broker_name) for topic in topics])
 
     def delete_topic(self, topic: str, broker_names: Iterable[str]) -> tuple[str, ...]:
         """Take a topic from these sets; returns those that had it."""
@@ -267,7 +312,19 @@ class RouteTable:
             key
             for key, live in self.live.items()
             if max(live.last_update_ms, self._spared_ms) + live.timeout_ms < now_ms
+            and (key, live.broker_name) not in self.speaking
         ]
+
+    def begin_speaking(self, key: BrokerAddr, broker_name: str) -> None:
+        """A broker's word has come, and waits to be read."""
+        self.speaking[key, broker_name] += 1
+
+    def end_speaking(self, key: BrokerAddr, broker_name: str, now_ms: int) -> None:
+        """It has been dealt with, or never will be; the broker was heard up to now."""
+        self.speaking[key, broker_name] -= 1
+        if not self.speaking[key, broker_name]:
+            del self.speaking[key, broker_name]
+        self.touch(key, broker_name, now_ms)
 
     def spare(self, now_ms: int) -> None:
         """Nobody was silent before: whoever was to hear them was away."""
@@ -314,10 +371,8 @@ class RouteTable:
             names.pop(broker_name, None)
             if not names:
                 del self.clusters[cluster]
-        for topic in list(self.topics_of.get(broker_name, {})):
-            self.remove_queues(topic, broker_name)
-        for topic in list(self.mapped_by.get(broker_name, {})):
-            self.remove_queues(topic, broker_name)
+        mine, mapped = self.topics_of.get(broker_name, {}), self.mapped_by.get(broker_name, {})
+        self.remove_all(broker_name, list(mine | mapped))
 
     # -- kept answers ------------------------------------------------------------------------
 
@@ -329,9 +384,38 @@ class RouteTable:
         """A topic's queues changed."""
         self.kept.forget_topic(topic)
 
+    def _forget_topics(self, topics: Collection[str]) -> None:
+        if len(topics) > FORGOTTEN_MAX:
+            self.forget_all()
+            return
+        for topic in topics:
+            self.forget_topic(topic)
+
     def forget_lists(self) -> None:
         """There is a topic more or less."""
         self.kept.forget_topic_lists()
+
+
+def _take_from(
+    table: dict[str, dict[str, ValueT]],
+    names_of: dict[str, dict[str, None]],
+    broker_name: str,
+    gone: Collection[str],
+) -> int:
+    """Take a set's topics out of a table and out of the set's list; returns how many were there."""
+    mine, taken = names_of.get(broker_name, {}), 0
+    for topic in gone:
+        if topic not in mine:
+            continue
+        del mine[topic]
+        known = table[topic]
+        del known[broker_name]
+        if not known:
+            del table[topic]
+        taken += 1
+    if taken and not mine:
+        del names_of[broker_name]
+    return taken
 
 
 def min_id_notice(

@@ -40,21 +40,24 @@ def list_mappings(table: RouteTable, broker: Registration, *, changed: bool) -> 
         changed: the registration has another DataVersion than the one before.
     """
     name = broker.broker_name
-    for topic, info in broker.mapping_infos.items():
-        # Of a broker set that was renamed: others have to speak for the old name.
-        if info.broker_name != name:
-            continue
-        table.trust_mapping(topic, name)
-        known = table.mappings[topic].get(name) if topic in table.mappings else None
-        if known == info:
-            continue
-        if known is None:
+    # Of a broker set that was renamed others have to speak for the old name.
+    infos = {
+        topic: info for topic, info in broker.mapping_infos.items() if info.broker_name == name
+    }
+    table.trust_mappings(name, infos)
+    mapped, listed = table.mapped_by.get(name, ()), table.topics_of.get(name, ())
+    news: dict[str, MappingInfo] = {}
+    for topic, info in infos.items():
+        if topic not in mapped:
             # Java writes queues first and mappings later, under one DataVersion: a registration
             # between the two has used it up.
-            if changed or name in table.topics.get(topic, ()):
-                table.put_mapping(topic, info)
-        elif supersedes(info, known) and (changed or info.epoch > known.epoch):
-            table.put_mapping(topic, info)
+            if changed or topic in listed:
+                news[topic] = info
+            continue
+        known = table.mappings[topic][name]
+        if known != info and supersedes(info, known) and (changed or info.epoch > known.epoch):
+            news[topic] = info
+    table.put_mappings(name, news)
     # A slave that speaks for its set may have missed the topic's mapping; the master cannot.
     if broker.broker_id == MASTER_ID:
         _drop_remade(table, broker)

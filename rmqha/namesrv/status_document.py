@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import NamedTuple
 
 from rmqha.base.ids import MASTER_ID
+from rmqha.namesrv.figures import SETS_A_TURN
 from rmqha.namesrv.route_table import BrokerAddr, BrokerSet, RouteTable
 from rmqha.namesrv.static_topics import leaders
 from rmqha.remoting.broker_figures import UNKNOWN, Figures
@@ -22,10 +23,6 @@ from rmqha.web.links import page_link
 
 LOGICAL_QUEUES_MAX = 1_000
 """Of all topics together: the page is made anew every second."""
-
-
-SETS_A_TURN = 500
-"""So many are shown in one turn of the loop, some milliseconds."""
 
 
 class NodeFacts(NamedTuple):

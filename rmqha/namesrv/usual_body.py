@@ -6,12 +6,11 @@ quarter of a second, in which nobody gets a route. What does not fit here is loo
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, MsgspecError, Raw, Struct
 from msgspec.json import Decoder
 
-from rmqha.remoting import fastjson
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX
 
 QUEUES_DEFAULT = 16
@@ -47,7 +46,7 @@ class Info(Struct, frozen=True, rename="camel", gc=False):
 
 
 class Wrapper(Struct, frozen=True, rename="camel"):
-    """TopicConfigAndMappingSerializeWrapper; what is small is read by :func:`members_of`."""
+    """TopicConfigAndMappingSerializeWrapper; what is small is not read here."""
 
     topic_config_table: dict[str, Topic]
     data_version: Raw = _NULL
@@ -70,12 +69,3 @@ def usual_body(body: bytes) -> UsualBody | None:
         return _DECODER.decode(body)
     except (MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-
-
-def members_of(raw: Raw) -> Any:
-    """A part that is small.
-
-    Raises:
-        RemoteProtocolError: it is no JSON after all.
-    """
-    return fastjson.loads_strict(bytes(raw))

@@ -72,6 +72,9 @@ def test_topics_when_no_two_have_the_same_queues_then_few_values_are_remembered(
     records = [b"T%d %d 4 6 SINGLE_TAG" % (n, n) for n in range(10)]
     topics = at_once(work(compressed(records))).topics
     assert [one.read_queue_nums for one in topics.values()] == list(range(10))
+    again = at_once(work(compressed([*records, b"again 0 4 6 SINGLE_TAG"]))).topics
+    assert again["again"] == again["T0"]
+    assert again["again"] is not again["T0"], "what was remembered is forgotten once it is full"
 
 
 def test_body_when_it_is_large_then_it_is_read_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +94,8 @@ def test_block_when_its_length_is_none_of_a_record_then_it_is_refused(size: int)
     body = zlib.compress(struct.pack(">i", size) + b" " * (size + 100))
     with pytest.raises(RemoteProtocolError, match=f"a length of {size}"):
         at_once(work(body))
-    fits = zlib.compress(struct.pack(">i", BLOCK_BYTES_MAX) + b"{}".ljust(BLOCK_BYTES_MAX))
+    head = struct.pack(">i", 2) + b"{}" + struct.pack(">ii", 1, BLOCK_BYTES_MAX)
+    fits = zlib.compress(head + b"T 3 4 6 S ".ljust(BLOCK_BYTES_MAX))
     with pytest.raises(RemoteProtocolError, match="too early"):
         at_once(work(fits))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqha.namesrv.kept_answers import ENTRY_BYTES, TOPICS, KeptAnswers
+from rmqha.namesrv.kept_answers import ENTRY_BYTES, TOPICS, TOPICS_OF_CLUSTER, KeptAnswers
 from tests.namesrv.node import Node, topic
 
 
@@ -45,6 +45,20 @@ def test_topic_when_it_changes_then_all_its_answers_go_and_no_other() -> None:
     kept.put(route("A"), b"y")
     kept.clear()
     assert (len(kept), kept.size, kept.get(route("A"))) == (0, 0, None)
+
+
+def test_answers_when_they_go_then_nothing_is_left_of_their_keys() -> None:
+    """Topics and clusters that strangers name would fill the memory, whatever is kept of answers."""
+    kept = KeptAnswers()
+    for number in range(3):
+        kept.put(route(f"T{number}"), b"x")
+        kept.forget_topic(f"T{number}")
+        assert kept._of_topic == {}
+        kept.put((TOPICS_OF_CLUSTER, f"C{number}"), b"x")
+        kept.put(route(f"T{number}"), b"x")
+        kept.clear()
+        assert kept._of_topic == {}
+    assert kept._lists == {}
 
 
 def test_topics_of_a_cluster_when_one_comes_or_goes_then_they_are_listed_anew() -> None:

@@ -14,11 +14,11 @@ from rmqha.namesrv.machine import Request
 from rmqha.namesrv.messages import Answer
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
-from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
+from rmqha.remoting.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.ports import Clock
 from rmqha.sim.clock import SimClock
-from tests.namesrv.node import MASTER, SLAVE, Node, broker_fields
+from tests.namesrv.node import MASTER, SLAVE, Node, broker_fields, registration_body, topic
 from tests.namesrv.node import compressed_body as compressed
 from tests.namesrv.test_service import PORT, World
 
@@ -36,8 +36,13 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> None:
 class Turning:
     """A clock whose turns come when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: Node) -> None:
         self.left: list[Callable[[], None]] = []
+        self._node = node
+
+    def now_ms(self) -> int:
+        """The node's."""
+        return self._node.now_ms
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> None:
         """Keep it."""
@@ -54,7 +59,8 @@ class Turning:
 class Held:
     """What a connection does for who answers later."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "h") -> None:
+        self.host = host
         self.behind: list[RemotingCommand] | None = None
         self.error: Exception | None = None
 
@@ -78,7 +84,7 @@ class Port:
 
     def __init__(self) -> None:
         self.node = Node()
-        self.clock = Turning()
+        self.clock = Turning(self.node)
         self.answers: list[tuple[Held, int]] = []
         self.registering = Registering(cast(Clock, self.clock), self.node.machine, self._done)
 
@@ -207,7 +213,7 @@ def test_registration_when_reading_it_breaks_then_its_connection_ends_and_the_ot
         raise ValueError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(port.node.machine, "registering", breaks)
+        patch.setattr(port.node.machine, "reading", breaks)
         assert port.say(one) is None
     assert port.say(two, compressed(RECORDS), brokerAddr=SLAVE, **COMPRESSED) is None
     port.clock.turn()
@@ -216,6 +222,115 @@ def test_registration_when_reading_it_breaks_then_its_connection_ends_and_the_ot
     assert isinstance(one.error, ValueError)
     port.run()
     assert port.answers == [(two, 0)]
+
+
+def test_registration_when_its_answer_cannot_be_given_then_its_connection_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would wait for ever, with all that it sent."""
+    port, one, two = Port(), Held(), Held()
+    assert port.say(one, compressed(RECORDS), **COMPRESSED) is None
+    assert (
+        port.say(two, compressed(RECORDS), brokerName="x", brokerAddr=SLAVE, **COMPRESSED) is None
+    )
+
+    def fails(*_: object) -> None:
+        raise ValueError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(port.registering, "_done", fails)
+        with pytest.raises(ValueError, match="a bug"):
+            port.run()
+    assert isinstance(one.error, ValueError)
+    assert one.behind is not None, "what came behind is not handled any more"
+    port.run()
+    assert port.answers == [(two, 0)]
+
+
+def test_set_when_another_address_speaks_for_it_meanwhile_then_the_later_word_counts() -> None:
+    """The old master's large word ended after its successor's, and the old one was listed."""
+    port, old, new, other = Port(), Held(), Held(), Held()
+    assert port.say(old, compressed(RECORDS), number=1, **COMPRESSED) is None
+    body = registration_body([topic("A"), topic("B")], epoch=2)
+    assert port.say(new, body, number=2, brokerAddr="new:1") is None
+    assert port.say(other, number=3, brokerName="o", brokerAddr=SLAVE) == 0
+    port.run()
+    assert port.answers == [(old, 0), (new, 0)]
+    assert port.node.addresses() == {"0": "new:1"}
+
+
+TIMEOUT = {"heartbeatTimeoutMillis": 10_000}
+
+
+def test_broker_when_its_word_waits_to_be_read_then_it_is_heard() -> None:
+    """It was taken off and cut off for its silence, and has said all that it can."""
+    port, one, other = Port(), Held(), Held("other")
+    assert port.say(one, number=1, **TIMEOUT) == 0
+    assert port.say(other, compressed(RECORDS), number=2, brokerName="x", brokerAddr="h:9",
+                    **COMPRESSED) is None  # fmt: skip
+    port.node.now_ms += 9_000
+    assert port.say(one, compressed(RECORDS), number=1, **COMPRESSED, **TIMEOUT) is None
+    port.node.tick(20_000)
+    assert port.node.addresses() == {"0": MASTER}
+    assert port.node.effects == []
+    port.registering.closed(cast(Connection, one))
+    port.node.tick(10_000)
+    assert port.node.addresses() == {"0": MASTER}, "it was heard until then"
+    port.node.tick(1)
+    assert port.node.addresses() == {}
+    port.run()
+    assert port.node.machine.table.speaking == {}
+
+
+def test_broker_when_its_address_waits_in_another_sets_name_then_it_is_not_heard() -> None:
+    """A sign of life counts for the set that it names."""
+    port, one, other = Port(), Held(), Held("other")
+    assert port.say(one, number=1, **TIMEOUT) == 0
+    assert port.say(other, compressed(RECORDS), number=2, brokerName="x", **COMPRESSED) is None
+    port.node.tick(10_001)
+    assert port.node.addresses() == {}
+
+
+def test_registration_when_it_took_long_to_read_then_its_broker_is_heard_now() -> None:
+    """It was as old as its arrival, and taken off as soon as it was listed."""
+    port, one = Port(), Held()
+    assert port.say(one, compressed(RECORDS), **COMPRESSED, **TIMEOUT) is None
+    port.node.now_ms += 20_000
+    port.run()
+    port.node.tick(10_000)
+    assert port.node.addresses() == {"0": MASTER}
+    port.node.tick(1)
+    assert port.node.addresses() == {}
+
+
+def test_registrations_when_one_host_sends_many_then_the_next_is_another_hosts() -> None:
+    """Those of one host kept all others waiting; each is read to its end before the next."""
+    port, flood, other = Port(), Held("flood"), Held("other")
+    bad = [Held("flood") for _ in range(3)]
+    for number, one in enumerate([flood, *bad]):
+        assert port.say(one, compressed(RECORDS), number=number, brokerName=f"x{number}",
+                        brokerAddr=f"h:{number}", **COMPRESSED) is None  # fmt: skip
+    assert port.say(other, compressed(RECORDS[:3]), number=9, **COMPRESSED) is None
+    last = Held("last")  # waits for the one before it, whoever has a turn
+    assert port.say(last, number=10, brokerAddr=SLAVE, brokerId=1) is None
+    port.run()
+    assert [one for one, _ in port.answers] == [flood, other, last, *bad]
+    assert port.node.addresses() == {"0": MASTER, "1": SLAVE}
+    assert port.say(flood, number=1) == 0
+    assert port.registering._hosts == {}
+
+
+def test_registrations_when_another_host_has_its_turn_then_it_overtakes_no_word_of_its_set() -> (
+    None
+):
+    """The slave's, behind its master's; of two words the later counts."""
+    port, flood, one, two = Port(), Held("a"), Held("a"), Held("c")
+    assert port.say(flood, compressed(RECORDS), number=1, brokerName="x", brokerAddr="h:1",
+                    **COMPRESSED) is None  # fmt: skip
+    assert port.say(one, compressed(RECORDS), number=2, **COMPRESSED) is None
+    assert port.say(two, number=3, brokerAddr=SLAVE, brokerId=1) is None
+    port.run()
+    assert [held for held, _ in port.answers] == [flood, one, two]
 
 
 # -- the whole name server ----------------------------------------------------------------------
@@ -276,6 +391,23 @@ def test_port_when_a_connection_ends_while_its_registration_is_read_then_it_is_n
     world.run_for(10)
     assert one.behind == []
     assert server.machine.table.live == {}
+
+
+def test_responses_when_a_peer_sends_any_then_nothing_is_done_with_them(world: World) -> None:
+    """It asked for none: a 104 that is marked as a response takes nobody off."""
+    mine, answers = _connected(world, "b1")
+    mine.send(RemotingCommand(103, 1, ext_fields=broker_fields(), body=b""))
+    for code in (104, 105):
+        mine.send(RemotingCommand(code, 2, FLAG_RESPONSE, ext_fields=broker_fields()))
+    mine.send(RemotingCommand(106, 3))
+    mine.flush()
+    world.run_until(lambda: any(one.opaque == 3 for one in answers))
+    assert [one.opaque for one in answers] == [1, 3]
+    assert world.server is not None
+    assert world.server.requests == {103: 1, 106: 1}
+    assert list(world.server.machine.table.live)
+    for client in world.clients.values():
+        world.do("client", client.close())
 
 
 def test_static_topics_when_java_registers_very_many_then_their_bare_keys_are_read_in_turns() -> (

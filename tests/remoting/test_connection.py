@@ -653,6 +653,50 @@ async def test_connection_when_it_waits_with_nothing_behind_then_what_comes_is_k
     assert [type(error) for error in errors] == [FrameTooLarge]
 
 
+async def test_connection_when_it_waits_then_a_malformed_frame_alone_ends_it_behind_its_answer() -> (
+    None
+):
+    """What was asked before it is answered."""
+    errors = list[Exception]()
+    connection = Connection(
+        ConnectionId(1), SteppedClock(), RemotingSettings(),
+        on_commands=lambda one, _: one.wait([]), on_closed=lambda _, error: None, turns=Turns(),
+        on_protocol_error=lambda _, error: errors.append(error),
+    )  # fmt: skip
+    connection.connection_made(cast(asyncio.Transport, Pausing()))
+    connection.data_received(encode(RemotingCommand(103, 0)))
+    connection.data_received(b"GET / HTTP/1.1")
+    assert errors == []
+    connection.resume()
+    assert [type(error) for error in errors] == [FrameTooLarge]
+
+
+async def test_connection_when_it_waits_for_its_answer_then_it_is_not_idle() -> None:
+    """A broker whose registration waited for two minutes was cut off, for it said nothing more."""
+    clock, ends = SteppedClock(), list[Exception | None]()
+    connection = Connection(
+        ConnectionId(1), clock, RemotingSettings(idle_timeout_ms=120_000),
+        on_commands=lambda one, _: one.wait([]), on_closed=lambda _, error: ends.append(error),
+    )  # fmt: skip
+    connection.connection_made(cast(asyncio.Transport, Pausing(connection)))
+    connection.data_received(encode(RemotingCommand(103, 0, FLAG_ONEWAY)))
+
+    def pass_time(ms: int) -> None:
+        clock.time_ms += ms
+        _, check = clock.timers.pop()
+        assert callable(check)
+        check()
+
+    for _ in range(3):
+        pass_time(120_000)
+    clock.time_ms += 100_000
+    connection.resume()
+    pass_time(20_000)
+    assert ends == [], "its silence begins with its answer"
+    pass_time(100_000)
+    assert [type(error) for error in ends] == [ConnectionLost]
+
+
 async def test_connection_when_it_ends_while_commands_wait_then_they_are_not_handled_any_more() -> (
     None
 ):

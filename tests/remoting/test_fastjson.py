@@ -282,6 +282,12 @@ def test_large_body_when_its_keys_are_quoted_then_others_have_their_turns(
     assert at_once(fastjson.quoting(data)) == data.replace(b"{1:", b'{"1":')
 
 
+def test_large_body_when_its_keys_are_quoted_then_each_part_has_as_many() -> None:
+    """Once the first part was full, each key was a part of its own."""
+    data = b"{1:1}," * (5 * fastjson.PART_KEYS)
+    assert sum(1 for _ in fastjson.quoting(data)) == 5
+
+
 def test_body_when_all_of_its_keys_are_quoted_then_it_is_as_it_was() -> None:
     """And strict reading takes no other."""
     data = b'{"a{1:":["{1:2,",{"2" :-3}],"b\\"{4:":0}'

@@ -341,6 +341,7 @@ class Connection(asyncio.Protocol):
     def resume(self) -> None:
         """What everything had to wait for is done."""
         self._is_waiting = False
+        self._last_activity_ms = self._clock.now_ms()
         if not self._is_held:
             self.go_on()
 
@@ -350,9 +351,9 @@ class Connection(asyncio.Protocol):
         self._choose_reading()
 
     def go_on(self) -> None:
-        """It is this connection's turn (called by ``Turns``).
+        """It is this connection's turn (called by ``Turns``), or it need wait no more.
 
-        What a handler raises costs this connection, as the loop has it for a chunk that has just
+        Where it waits for an answer still, that comes first, and ``resume`` goes on. What a handler raises costs this connection, as the loop has it for a chunk that has just
         come, and is told of there.
         """
         self._is_held = False
@@ -374,7 +375,7 @@ class Connection(asyncio.Protocol):
             self._choose_reading()  # it reads no more where it has begun to wait
 
     def _choose_reading(self) -> None:
-        """Read unless this connection waits for its turn, or for its peer to read."""
+        """Read unless this connection waits: for its turn, for an answer, or for its peer to read."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -455,6 +456,8 @@ class Connection(asyncio.Protocol):
     def _check_idle(self) -> None:
         """Look at the last activity; the timer is never moved while traffic flows."""
         timeout_ms = self._settings.idle_timeout_ms
+        if self._is_waiting:
+            self._last_activity_ms = self._clock.now_ms()  # it is not the peer that says nothing
         left_ms = self._last_activity_ms + timeout_ms - self._clock.now_ms()
         if left_ms > 0:
             self._idle_was_late = False
