@@ -338,7 +338,7 @@ def test_offsets_when_copied_late_then_those_of_an_ended_topic_are_left_out() ->
     """The master had answered before it deleted the topic; the log came faster than the answer."""
     table = ConsumerOffsets(100)
     value = {"offsetTable": {"A@G": {"0": 7}, "B@G": {"0": 7}, "B@H": {"0": 7}}}
-    assert table.merge(value, {"A"}, {"H"}) == 1
+    assert table.merge(value, {"A"}, {"H"}) == (1, 2)
     assert [table.query(group, topic, 0) for topic, group in ("AG", "BG", "BH")] == [None, 7, None]
 
 

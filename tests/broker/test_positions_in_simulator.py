@@ -18,6 +18,8 @@ from rmqha.broker.deferred.delay_offsets import DelayOffsets
 from rmqha.broker.deferred.delays import SCHEDULE_TOPIC
 from rmqha.broker.deferred.timers import TimerMark
 from rmqha.broker.groups.aio.offset_file import OffsetFile
+from rmqha.broker.topics.metadata import Change
+from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
@@ -215,3 +217,27 @@ def lose_answers(slave: BrokerReplica, code: RequestCode, count: int) -> list[in
 
     client.invoke = losing  # type: ignore[method-assign]
     return lost
+
+
+@pytest.mark.costly
+def test_offset_when_its_topic_ends_and_begins_anew_during_a_look_then_the_next_look_brings_it(
+    cluster: ReplicaCluster,
+) -> None:
+    """A look waits for the log, which then says that the topic has ended: what was told of its next life
+    was left out, and never asked for again."""
+    wait_for_logs(cluster)
+    hold_replication(cluster)
+    master = master_of(cluster)
+    for change in Change(ended_topics=(TOPIC,)), Change(topics=(TopicConfig(TOPIC),)):
+        cluster.loop.call_soon(master.metadata.commit, change)
+        cluster.run_for(50)
+    assert master.offsets.table.commit(GROUP, TOPIC, 0, 1, 0)
+    cluster.run_for(1_000)
+    for one in slaves(cluster):
+        assert one.offsets.table.query(GROUP, TOPIC, 0) is None
+        assert one.ha is not None
+        one.ha._master[1]._transport.resume_reading()
+    cluster.until(
+        lambda: {one.offsets.table.query(GROUP, TOPIC, 0) for one in slaves(cluster)} == {1},
+        "the offset at all slaves",
+    )

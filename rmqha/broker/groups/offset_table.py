@@ -41,6 +41,18 @@ class Page(NamedTuple):
     is_last: bool
 
 
+class Merged(NamedTuple):
+    """What came of a slice of a master's table.
+
+    Attributes:
+        changed: offsets that are others now.
+        left_out: pairs of topic and group that may be of a life that has ended since, or of the next.
+    """
+
+    changed: int
+    left_out: int
+
+
 class ConsumerOffsets:
     """Offsets by (topic, group) and queue id.
 
@@ -280,8 +292,8 @@ class ConsumerOffsets:
         value: Mapping[str, Any],
         ended_topics: Container[str] = (),
         ended_groups: Container[str] = (),
-    ) -> int:
-        """Take what a master stores, or a slice of it, queue by queue; how many offsets changed.
+    ) -> Merged:
+        """Take what a master stores, or a slice of it, queue by queue.
 
         What the master does not name stays: it may have been committed here while this replica
         was master itself.
@@ -292,18 +304,18 @@ class ConsumerOffsets:
         Raises:
             RemoteProtocolError: not such a table; nothing was taken.
         """
-        table, count = read_table(value, self._max), 0
+        table, left_out = read_table(value, self._max), 0
         named = value.get("dataVersion")
         version = DataVersion.of(named) if named else self.version
         before = self.changes
         for (topic, group), queues in table.items():
             if topic in ended_topics or group in ended_groups:
+                left_out += 1
                 continue
             for queue_id, offset in queues.items():
                 self._store(group, topic, queue_id, offset, version.timestamp)
-        count = self.changes - before
         self.version = version
-        return count
+        return Merged(self.changes - before, left_out)
 
 
 def read_table(value: Mapping[str, Any], offsets_max: int) -> Table:

@@ -353,8 +353,9 @@ class Connection(asyncio.Protocol):
     def go_on(self) -> None:
         """It is this connection's turn (called by ``Turns``), or it need wait no more.
 
-        Where it waits for an answer still, that comes first, and ``resume`` goes on. What a handler raises costs this connection, as the loop has it for a chunk that has just
-        come, and is told of there.
+        Where it waits for an answer still, that comes first, and ``resume`` goes on. What a handler
+        raises costs this connection, as the loop has it for a chunk that has just come, and is told of
+        there.
         """
         self._is_held = False
         if self._is_waiting:

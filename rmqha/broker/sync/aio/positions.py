@@ -222,17 +222,20 @@ class PositionSync:
 
     async def _merge(self, master: str, found: Positions) -> bool:
         """Take consumers' offsets; True when this master has told everything."""
-        is_first = self._since == SINCE_EVER if found.since else self._java != master
-        self._since, self._java, changed = SINCE_EVER, "" if found.since else master, 0
+        asked = self._since
+        is_first = asked == SINCE_EVER if found.since else self._java != master
+        self._since, self._java, changed, left_out = SINCE_EVER, "" if found.since else master, 0, 0
         table, ended = self._offsets.table, (self._ended.ended_topics, self._ended.ended_groups)
         try:
             for members in chain.from_iterable(map(table_slices, found.consumers)):
                 # Elected meanwhile, it is told by consumers themselves, and later than by this.
                 if self._questions.master != master:
                     return is_first
-                changed += table.merge(members, *ended)
+                merged = table.merge(members, *ended)
+                changed, left_out = changed + merged.changed, left_out + merged.left_out
                 await asyncio.sleep(0)
-            self._since = found.since or SINCE_EVER
+            # What was left out may be of the topic's next life: it is asked for again.
+            self._since = asked if left_out else found.since or SINCE_EVER
         except RemoteProtocolError as error:
             what = RequestCode.GET_ALL_CONSUMER_OFFSET.name
             self._log.log("warning", "not_copied", what=what, reason=str(error))
