@@ -653,6 +653,33 @@ async def test_connection_when_it_waits_with_nothing_behind_then_what_comes_is_k
     assert [type(error) for error in errors] == [FrameTooLarge]
 
 
+async def test_connection_when_it_is_told_to_wait_late_then_what_waits_for_its_turn_is_kept() -> (
+    None
+):
+    """By who was asked before, and took a while to see that it takes long."""
+    clock, handled = SteppedClock(), list[int]()
+
+    def slowly(_: Connection, commands: list[RemotingCommand]) -> None:
+        handled.extend(command.opaque for command in commands)
+        clock.time_ms += HANDLING_MS_MAX
+
+    connection = Connection(
+        ConnectionId(1), clock, RemotingSettings(), on_commands=slowly,
+        on_closed=lambda _, error: None, turns=Turns(),
+    )  # fmt: skip
+    connection.connection_made(cast(asyncio.Transport, Pausing()))
+    count = 3 * COMMANDS_A_LOOK
+    connection.data_received(
+        b"".join(encode(RemotingCommand(904, n, FLAG_ONEWAY)) for n in range(count))
+    )
+    assert 0 < len(handled) < count
+    connection.wait([])
+    connection.resume()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert handled == list(range(count))
+
+
 async def test_connection_when_it_waits_then_a_malformed_frame_alone_ends_it_behind_its_answer() -> (
     None
 ):

@@ -335,7 +335,8 @@ class Connection(asyncio.Protocol):
             behind: what was handed over already and has not been dealt with; it comes again.
         """
         self._is_waiting = True
-        self._left = behind
+        # Somebody who was asked before may say so only now, when others wait for their turn already.
+        self._left = [*behind, *self._left]
         self._choose_reading()
 
     def resume(self) -> None:
