@@ -12,7 +12,7 @@ import pytest
 
 from rmqha.base.errors import RmqhaError
 from rmqha.broker.common.aio.writer import Writer
-from rmqha.broker.groups.offset_table import ConsumerOffsets
+from rmqha.broker.groups.offset_table import ConsumerOffsets, Merged
 from rmqha.broker.sync.aio import metadata_log as shell
 from rmqha.broker.topics.metadata import Change, Metadata
 from rmqha.remoting.codes import ResponseCode
@@ -92,7 +92,7 @@ def commits_are_taken_and_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def slaves_copy_no_offsets(patch: pytest.MonkeyPatch) -> None:
     """What the master tells of groups is thrown away."""
-    patch.setattr(ConsumerOffsets, "merge", lambda self, value, *ended: 0)
+    patch.setattr(ConsumerOffsets, "merge", lambda self, value, *ended: Merged(0, 0))
 
 
 MUTANTS = (
