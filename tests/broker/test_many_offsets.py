@@ -132,7 +132,7 @@ def test_slave_when_it_is_elected_while_it_copies_then_it_takes_no_more() -> Non
         master, slave = master_of(cluster), slave_of(cluster)
         merge, merged = slave.offsets.table.merge, []
 
-        def elected_after_one(*args: Any) -> int:
+        def elected_after_one(*args: Any) -> Any:
             merged.append(args)
             count = merge(*args)
             slave.role = Role.MASTER
