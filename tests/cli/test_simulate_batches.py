@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from rmqha.cli.simulate import COVERED_FROM, SHRUNK, main
 from rmqha.sim.batch import Played, Run
 from rmqha.sim.coverage import GIVEN_UP, REFUSED
+from rmqha.sim.emptied_swarm import EMPTIED_WANTED, run_emptied_seed
 from rmqha.sim.java_peer import HAPPENED, run_java_peer_seed
 from rmqha.sim.members_swarm import run_members_seed
 from rmqha.sim.replica_cluster import ReplicaCluster
@@ -67,6 +68,7 @@ def test_batch_of_replicas_when_something_did_not_happen_then_it_is_named() -> N
     """What the tests of seeds ask for, a long batch asks for as well."""
     assert {*LIVED, *RARE} <= {*WANTED[run_replica_seed]}
     assert {*HAPPENED} <= {*WANTED[run_java_peer_seed]}
+    assert {*EMPTIED_WANTED} <= {*WANTED[run_emptied_seed]}
     counts = Counter(dict.fromkeys(WANTED[run_replica_seed], 1))
     assert uncovered(run_replica_seed, 1, counts) == []
     del counts["fault: quiet return"], counts[RARE[0]]

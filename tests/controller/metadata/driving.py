@@ -25,6 +25,7 @@ from rmqha.controller.machine import (
 from rmqha.controller.metadata.messages import Effects
 from rmqha.controller.metadata.status import Status
 from rmqha.remoting.heartbeat import Heartbeat
+from rmqha.runtime.parts import at_once
 
 CLUSTER, NAME = "DefaultCluster", "broker-a"
 ResultT = TypeVar("ResultT")
@@ -43,7 +44,7 @@ def in_parts(work: Generator[None, None, ResultT]) -> tuple[ResultT, int]:
 
 def whole(work: Generator[None, None, ResultT]) -> ResultT:
     """What work that is done in parts returns, done at once."""
-    return in_parts(work)[0]
+    return at_once(work)
 
 
 @dataclass
