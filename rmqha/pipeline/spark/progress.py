@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -89,8 +89,8 @@ def running(tracker: Any) -> Tasks:
     return max(known, key=lambda one: one.all, default=Tasks())
 
 
-_counts: list[RowCount] = []
-"""Of the job that is shown."""
+_shown: list[list[RowCount]] = []
+"""The counts of the jobs that are shown, the innermost last; those of other jobs are nobody's."""
 
 
 def row_count(spark: SparkSession) -> RowCount:
@@ -101,7 +101,8 @@ def row_count(spark: SparkSession) -> RowCount:
         made = RowCount(spark.sparkContext.accumulator(0))
     except (PySparkException, AttributeError, NotImplementedError):
         return RowCount(None)
-    _counts.append(made)
+    if _shown:
+        _shown[-1].append(made)
     return made
 
 
@@ -150,9 +151,9 @@ def shown(
         console=console, transient=True,
     )  # fmt: skip
     ended = Event()
-    with bar:
+    with bar, _counts() as counts:
         task = bar.add_task(title, total=total, rows="")
-        watched = _Watched(spark, tracker, total, unit)
+        watched = _Watched(spark, tracker, total, unit, counts)
         watcher = Thread(target=watched.watch, args=(bar, task, ended), daemon=True)
         watcher.start()
         try:
@@ -160,17 +161,35 @@ def shown(
         finally:
             ended.set()
             watcher.join()
-            _counts.clear()
+
+
+@contextmanager
+def _counts() -> Iterator[list[RowCount]]:
+    """What is counted in the block, and nothing that was counted before it."""
+    found: list[RowCount] = []
+    _shown.append(found)
+    try:
+        yield found
+    finally:
+        _shown.pop()
 
 
 class _Watched:
     """What is known of a job that runs; it never goes back, for small jobs follow the large one."""
 
-    def __init__(self, spark: SparkSession, tracker: Any, total: int, unit: str | None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        tracker: Any,
+        total: int,
+        unit: str | None,
+        counts: Sequence[RowCount],
+    ) -> None:
         self._spark = spark
         self._tracker = tracker
         self._total = total
         self._unit = unit
+        self._counts = counts
         self._most = self._rows = 0
 
     def watch(self, bar: Progress, task: TaskID, ended: Event) -> None:
@@ -178,7 +197,7 @@ class _Watched:
         while not ended.wait(POLL_S):
             now = running(self._tracker)
             self._most = max(self._most, now.of(self._total))
-            self._rows = max(self._rows, sum(one.value for one in _counts))
+            self._rows = max(self._rows, sum(one.value for one in tuple(self._counts)))
             if self._unit is not None:
                 self._rows = max(self._rows, rows_read(self._spark, now.stage))
             rows = f"{self._rows:,} {self._unit or 'rows'}" if self._rows else ""
