@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop import conftest as interop
+
 pytest_plugins = ["pytester"]
 
 SUITE = """
@@ -89,3 +91,10 @@ def test_parameters_when_somebody_waits_then_a_few_of_many_run(
     pytester.runpytest_subprocess().assert_outcomes(passed=17)
     monkeypatch.setenv("RMQHA_TEST_FAST", "1")
     pytester.runpytest_subprocess().assert_outcomes(passed=3 + 1 + 5, deselected=8)
+
+
+def test_modules_when_named_for_their_length_or_their_seconds_then_they_are_there() -> None:
+    """One that was renamed would begin last, or beside others, and nobody would see why."""
+    there = {one.stem for one in Path(interop.__file__).parent.glob("test_*.py")}
+    assert set(interop.LONG) | interop.ALONE <= there
+    assert not set(interop.LONG) & interop.ALONE
