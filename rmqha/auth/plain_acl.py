@@ -1,7 +1,8 @@
 """Accounts out of a ``plain_acl.yml`` of ACL 1.0: its accounts as users with policies.
 
 Whitelists of addresses let anybody in without a signature; ACL 2.0 has no such thing, so they are
-left out and named.
+left out and named. So are names with an asterisk: ACL 1.0 means that very name, which no topic and
+no group has, while an account that is written down means by it whatever begins so.
 
 Source: AuthMigrator of RocketMQ 5.3.3, plain_acl.yml of 4.9.8.
 """
@@ -25,7 +26,15 @@ from rmqha.auth.accounts import (
     read_user,
 )
 from rmqha.auth.refused import ChangeRefused
-from rmqha.auth.resources import Action, Pattern, Resource, ResourceType, group, topic
+from rmqha.auth.resources import (
+    ALL_NAMES,
+    Action,
+    Pattern,
+    Resource,
+    ResourceType,
+    group,
+    topic,
+)
 from rmqha.base.errors import ConfigInvalid
 
 _ALLOWED: dict[str, tuple[Action, ...]] = {
@@ -35,6 +44,7 @@ _ALLOWED: dict[str, tuple[Action, ...]] = {
     "SUB|PUB": (Action.PUB, Action.SUB),
     "ANY": (Action.ALL,),
 }
+_PERMISSIONS = {"topicPerms": topic, "groupPerms": group}
 _TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})
 _NONE = frozenset({"", "~", "null", "Null", "NULL"})
 _TAG = "tag:yaml.org,2002:"
@@ -82,6 +92,7 @@ def read_plain_acl(text: str) -> PlainAcl:
     for value in _list(found, "accounts"):
         account = _account(value)
         accounts.setdefault(account.name, account)
+        left_out += [f"{one} of {account.name}" for one in _with_asterisk(value)]
         if _text(value, "whiteRemoteAddress"):
             left_out.append(f"whiteRemoteAddress of {account.name}")
     return PlainAcl(tuple(accounts.values()), tuple(left_out))
@@ -100,13 +111,28 @@ def _account(value: Any) -> Account:
     return replace(account, user_type=kind)
 
 
+def _named(value: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
+    """Names and what is permitted."""
+    pairs = (str(one).partition("=") for one in _list(value, key))
+    return [(name.strip(), permission) for name, equals, permission in pairs if equals]
+
+
+def _with_asterisk(value: Mapping[str, Any]) -> list[str]:
+    """What is left out, as it stands in the file."""
+    return [
+        f"{key} {name}={permission}"
+        for key in _PERMISSIONS
+        for name, permission in _named(value, key)
+        if ALL_NAMES in name
+    ]
+
+
 def _policies(value: Mapping[str, Any]) -> list[Policy]:
     custom = [
-        _entry(resource(name.strip()), permission)
-        for key, resource in (("topicPerms", topic), ("groupPerms", group))
-        for one in _list(value, key)
-        for name, equals, permission in [str(one).partition("=")]
-        if equals and name.strip()
+        _entry(resource(name), permission)
+        for key, resource in _PERMISSIONS.items()
+        for name, permission in _named(value, key)
+        if name and ALL_NAMES not in name
     ]
     default = [
         _entry(Resource(kind, "", Pattern.ANY), permission)

@@ -36,6 +36,13 @@ TLS_DEFAULTS: dict[str, str] = {
 
 ChoiceT = TypeVar("ChoiceT", bound=Enum)
 
+GUARDS = (
+    "tls.client.authServer", "tls.client.certPath", "tls.client.trustCertPath", "tls.enable",
+    "tls.server.authClient", "tls.server.certPath", "tls.server.mode",
+    "tls.server.need.client.auth", "tls.server.trustCertPath",
+)  # fmt: skip
+"""Keys whose loss may open a door."""
+
 FLAGS = ("tls.client.authServer", "tls.enable", "tls.server.authClient", "tls.test.mode.enable")
 
 
@@ -124,6 +131,34 @@ def with_tls_file(values: Mapping[str, str], text: str | None) -> dict[str, str]
             raise ConfigInvalid(f"{path}: {shown(key)} is no key of this file")
         merged[key] = value.strip()
     return merged
+
+
+def check_kept(values: Mapping[str, str], before: str | None, now: str | None) -> None:
+    """Refuse a TLS file that lost what it said: nobody opens a port by leaving something out.
+
+    An editor empties a file before it writes it, and who removes one rarely means every door. A
+    value that is written down counts, also one that opens.
+
+    Args:
+        values: of the process's own file.
+        before: the TLS file as it was used last; None when there was none.
+        now: as it is; None when it is gone.
+
+    Raises:
+        ConfigInvalid: the file is gone, or a key of :data:`GUARDS` that had an effect is.
+    """
+    if before is None:
+        return
+    path = values.get("tls.config.file", "")
+    if now is None:
+        raise ConfigInvalid(f"tls.config.file={path} is gone")
+    old, new = with_tls_file(values, before), with_tls_file(values, now)
+    written = parse_properties(now)
+    lost = [key for key in GUARDS if key not in written and old[key] != new[key]]
+    if lost:
+        raise ConfigInvalid(
+            f"{path} says nothing more of {', '.join(lost)}: write what shall count"
+        )
 
 
 def read_tls(values: Mapping[str, str]) -> TlsSettings:

@@ -117,6 +117,25 @@ def test_repeated_request_when_the_user_changes_then_it_is_looked_at_again() -> 
     assert why_not(check, again(13)) is None
 
 
+def test_header_when_it_was_signed_with_a_body_then_alone_it_does_not_pass() -> None:
+    """The signature covers the body: who has seen the one has not signed the other."""
+    check, cache = servers(ANN), HeaderCache()
+    header = codec_json.encode_header(signed(1004, ANN, b"a body", brokerName="broker-a"))
+    for _ in range(3):
+        assert why_not(check, cache.decode(header, b"a body")) is None
+        assert why_not(check, cache.decode(header, b"")) is Reason.WRONG_SIGNATURE
+    assert cache.hits > 0
+
+
+def test_broker_when_it_names_no_set_then_no_prefix_has_it() -> None:
+    """What is missing begins with nothing."""
+    letters = [chr(one) for one in range(ord("!"), ord("~") + 1) if chr(one) != "*"]
+    names = (*letters, *(f"{one}*" for one in letters))
+    check = servers(broker := replace(BROKER, broker_names=names))
+    assert why_not(check, signed(103, broker, brokerName="x")) is None
+    assert why_not(check, signed(103, broker)) is Reason.NOT_SUPER
+
+
 def test_whitelist_when_a_code_is_on_it_then_it_is_free() -> None:
     """Of signatures, or of policies alone."""
     code = frozenset({1009})

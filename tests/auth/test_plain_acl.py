@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import json
 
-from rmqha.auth.accounts import UserType
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.auth.accounts import UserType, read_account
 from rmqha.auth.decide import check_allowed
 from rmqha.auth.plain_acl import read_plain_acl
 from rmqha.auth.refused import Refused
@@ -154,3 +158,30 @@ def test_file_when_no_reader_can_take_it_then_that_is_said(text: str) -> None:
     """What its reader raises is not always an error of YAML's."""
     with pytest.raises(ConfigInvalid):
         read_plain_acl(text)
+
+
+def test_name_when_it_has_an_asterisk_then_it_is_left_out_and_named() -> None:
+    """ACL 1.0 means that very name, which nothing has; written down as a user's it means them all."""
+    text = (
+        "accounts:\n  - {accessKey: somebody, secretKey: 12345678, topicPerms: ['*=PUB|SUB',"
+        " 'ord*=PUB', orders=PUB, '%RETRY%*=SUB'], groupPerms: ['a*b=DENY', readers=SUB]}\n"
+    )
+    found = read_plain_acl(text)
+    (policy,) = found.accounts[0].policies
+    assert [one.resource.key for one in policy.entries] == ["Topic:orders", "Group:readers"]
+    assert found.left_out == (
+        "topicPerms *=PUB|SUB of somebody", "topicPerms ord*=PUB of somebody",
+        "topicPerms %RETRY%*=SUB of somebody", "groupPerms a*b=DENY of somebody",
+    )  # fmt: skip
+    (alone,) = read_plain_acl(yaml_file("somebody", topicPerms="['*=PUB']")).accounts
+    assert alone.policies == ()
+
+
+@pytest.mark.costly
+@given(st.lists(st.text(st.sampled_from("ab*:%|. -"), max_size=5), max_size=4))
+def test_account_when_it_is_written_down_and_read_then_it_may_the_same(names: list[str]) -> None:
+    """Records and files keep an account as text: no name becomes a pattern on the way."""
+    lines = [f"{name}=PUB" for name in names]
+    more = {key: json.dumps(lines) for key in ("topicPerms", "groupPerms")}
+    (account,) = read_plain_acl(yaml_file("somebody", **more, defaultTopicPerm="SUB")).accounts
+    assert read_account(account.members()) == account

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import gc
 import os
+import re
 import resource
 import socket
 import ssl
@@ -32,7 +33,14 @@ from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.tls_settings import TLS_DEFAULTS, TlsMode, read_tls, with_tls_file
+from rmqha.runtime.tls_settings import (
+    GUARDS,
+    TLS_DEFAULTS,
+    TlsMode,
+    check_kept,
+    read_tls,
+    with_tls_file,
+)
 from rmqha.testing.certificates import Authority, tls_properties
 from tests.remoting.harness import RecordingHandler
 
@@ -320,6 +328,65 @@ async def test_mode_changes_while_the_server_runs(authority: Authority, tmp_path
         authority.make("server", days=9)
         assert await tls.check()
         await client.close()
+
+
+def closed_file(authority: Authority, tmp_path: Path) -> Path:
+    """A file of its own that closes every door."""
+    path = tmp_path / "tls.properties"
+    keys = tls_properties(authority, mutual=True)
+    path.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+    return path
+
+
+@pytest.mark.parametrize("content", [None, "", "# nothing yet\n"])
+@in_uvloop
+async def test_file_of_its_own_when_it_is_gone_or_emptied_then_the_doors_stay_as_they_were(
+    authority: Authority, tmp_path: Path, content: str | None
+) -> None:
+    """An editor empties a file before it writes it: nobody comes in meanwhile."""
+    path = closed_file(authority, tmp_path)
+    whole = path.read_text()
+    async with served({"tls.config.file": str(path)}) as (server, tls):
+        contexts = tls.server, tls.client
+        path.unlink()
+        if content is not None:
+            path.write_text(content)
+        assert not await tls.check()
+        assert (tls.mode, tls.server, tls.client) == (TlsMode.ENFORCING, *contexts)
+        with pytest.raises(ConnectionLost):
+            await ask(server, None)
+        assert await ask(server, tls) == REQUEST.body
+        path.write_text(whole)
+        assert await tls.check()
+        assert (tls.reloads, tls.failures) == (1, 1)
+
+
+@pytest.mark.parametrize("key", GUARDS)
+def test_file_of_its_own_when_a_line_is_missing_then_what_it_kept_is_kept(
+    authority: Authority, tmp_path: Path, key: str
+) -> None:
+    """Half of a file may fit together, and open what the other half closed."""
+    path = closed_file(authority, tmp_path)
+    lines = path.read_text().splitlines(keepends=True)
+    assert any(line.startswith(f"{key}=") for line in lines)
+    values = {"tls.config.file": str(path)}
+    before = path.read_text()
+    path.write_text("".join(line for line in lines if not line.startswith(f"{key}=")))
+    with pytest.raises(ConfigInvalid, match=rf"says nothing more of {re.escape(key)}: write what"):
+        check_kept(values, before, path.read_text())
+    check_kept({**values, **with_tls_file(values, before)}, before, path.read_text())
+
+
+@in_uvloop
+async def test_file_of_its_own_when_it_says_that_it_opens_then_it_opens(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """The way back from enforcing, without a restart."""
+    path = closed_file(authority, tmp_path)
+    async with served({"tls.config.file": str(path)}) as (server, tls):
+        path.write_text(path.read_text().replace("mode=enforcing", "mode=permissive"))
+        assert await tls.check()
+        assert await ask(server, None) == REQUEST.body
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from rmqha.runtime.tls_settings import (
     KeyPair,
     TlsMode,
     TlsSettings,
+    check_kept,
     read_tls,
     with_tls_file,
 )
@@ -41,12 +42,14 @@ class Contexts(Struct, frozen=True):
         server: for connections that are accepted; None where the ports speak no TLS.
         client: for connections that are opened; None where they speak none.
         expires_ms: when the server's certificate ends, since 1970; None without one.
+        file_text: what ``tls.config.file`` held; None when there was no such file.
     """
 
     settings: TlsSettings
     server: ssl.SSLContext | None
     client: ssl.SSLContext | None
     expires_ms: int | None
+    file_text: str | None
 
 
 class Tls:
@@ -116,7 +119,7 @@ class Tls:
         if seen == self._seen:
             return False
         try:
-            self._now = await asyncio.to_thread(load, self._values)
+            self._now = await asyncio.to_thread(load, self._values, self._now.file_text)
         except ConfigInvalid as error:
             self._seen = seen
             self.failures += 1
@@ -144,20 +147,26 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
     return None
 
 
-def load(values: Mapping[str, str]) -> Contexts:
+def load(values: Mapping[str, str], before: str | None = None) -> Contexts:
     """Read all files and make contexts of them.
 
+    Args:
+        values: of the process's properties file.
+        before: what ``tls.config.file`` held when it was used last.
+
     Raises:
-        ConfigInvalid: one of them cannot be used.
+        ConfigInvalid: one of them cannot be used, or leaves open what was closed.
     """
-    settings = read_tls(with_tls_file(values, _tls_file(values)))
+    text = _tls_file(values)
+    check_kept(values, before, text)
+    settings = read_tls(with_tls_file(values, text))
     server = client = None
     ends: int | None = None
     if settings.is_offered:
         server, ends = _server_context(settings)
     if settings.is_dialled:
         client = _client_context(settings)
-    return Contexts(settings, server, client, ends)
+    return Contexts(settings, server, client, ends, text)
 
 
 def _tls_file(values: Mapping[str, str]) -> str | None:
