@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from rmqha.base.errors import ConfigInvalid
 from rmqha.base.ids import MASTER_ID
 from rmqha.broker.common.settings import DEFAULTS
+from rmqha.doctor.values import is_true
 from rmqha.ha.epochs import EpochEntry
 from rmqha.remoting.address import format_address, parse_address, split_addresses
 from rmqha.remoting.bodies import BrokerMemberGroup, EpochEntryCache, ReplicaIdentity, ReplicasInfo
@@ -206,7 +207,7 @@ class BrokerFacts(Struct, frozen=True):
     @property
     def named_controllers(self) -> tuple[str, ...]:
         """The controllers that decide about it, by its configuration."""
-        if self.config.get("enableControllerMode", "").strip().lower() != "true":
+        if not is_true(self.config, "enableControllerMode"):
             return ()
         return tuple(split_addresses(self.config.get("controllerAddr", "")))
 
@@ -218,12 +219,12 @@ class BrokerFacts(Struct, frozen=True):
     @property
     def is_learner(self) -> bool:
         """Whether it copies the log and shall never be master."""
-        return self.config.get("asyncLearner", "").strip().lower() == "true"
+        return is_true(self.config, "asyncLearner")
 
     @property
     def stands_in(self) -> bool:
         """Whether it serves for a master that is away, as a slave, without taking writes."""
-        return self.config.get("enableSlaveActingMaster", "").strip().lower() == "true"
+        return is_true(self.config, "enableSlaveActingMaster")
 
     @property
     def ha_address(self) -> str:
@@ -255,7 +256,7 @@ class ConfFacts(Struct, frozen=True):
     @property
     def controller_mode(self) -> bool:
         """Whether controllers decide about roles."""
-        return self.text("enableControllerMode").lower() == "true"
+        return is_true(self.values, "enableControllerMode")
 
     @property
     def commit_log_file_size(self) -> int | None:

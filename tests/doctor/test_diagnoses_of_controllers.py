@@ -348,6 +348,31 @@ def test_7017_when_all_must_acknowledge_then_in_sync_replicas_does_not_count() -
     assert codes(auto) == []
 
 
+@pytest.mark.parametrize("word", ["TRUE", "True", " true "])
+@pytest.mark.parametrize("key", ["allAckInSyncStateSet", "enableAutoInSyncReplicas"])
+def test_7017_when_the_key_has_capitals_then_it_counts_as_for_the_broker(
+    key: str, word: str
+) -> None:
+    """A broker takes the word in any case, and shows it as it was given."""
+    facts = everywhere(**{"allAckInSyncStateSet": "false", "inSyncReplicas": "4", key: word})
+    assert codes(facts) == []
+
+
+def test_7017_when_all_must_acknowledge_in_capitals_then_the_master_is_not_alone() -> None:
+    facts = everywhere(allAckInSyncStateSet="TRUE", minInSyncReplicas="1", inSyncReplicas="1")
+    assert codes(facts) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "word"),
+    [("allAckInSyncStateSet", "TRUE"), ("inSyncReplicas", "01"), ("minInSyncReplicas", " 2")],
+)
+def test_7017_when_one_promise_is_written_in_two_ways_then_nothing_differs(
+    key: str, word: str
+) -> None:
+    assert codes(config(2, **{key: word})) == []
+
+
 def test_7017_when_the_master_acknowledges_alone_then_it_is_noted() -> None:
     """An isolated room loses messages: nothing but these keys protects Java's brokers."""
     facts = everywhere(allAckInSyncStateSet="false", minInSyncReplicas="1")

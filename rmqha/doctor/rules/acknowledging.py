@@ -8,6 +8,7 @@ from rmqha.doctor.advice import change_keys, sync_state_set
 from rmqha.doctor.diagnosis import Found
 from rmqha.doctor.facts import BrokerFacts, Facts, controlled_sets, replicas_of
 from rmqha.doctor.rules.replication import parted
+from rmqha.doctor.values import is_true, meant
 from rmqha.remoting.bodies import ReplicasInfo
 
 ACK_KEYS = ("allAckInSyncStateSet", "inSyncReplicas", "minInSyncReplicas", "haMaxGapNotInSync")
@@ -29,8 +30,8 @@ def writes_impossible(facts: Facts) -> Iterator[Found]:
 def _wanted(values: Mapping[str, str]) -> dict[str, int]:
     """How many replicas have to have a message, by the key that says so."""
     wanted = {"minInSyncReplicas": _number(values, "minInSyncReplicas")}
-    adapts = values.get("enableAutoInSyncReplicas") == "true"
-    if values.get("allAckInSyncStateSet") != "true" and not adapts:
+    adapts = is_true(values, "enableAutoInSyncReplicas")
+    if not is_true(values, "allAckInSyncStateSet") and not adapts:
         wanted["inSyncReplicas"] = _number(values, "inSyncReplicas")
     return wanted
 
@@ -65,7 +66,7 @@ def acknowledged_by_master_alone(facts: Facts) -> Iterator[Found]:
         master = facts.master_of(name)
         if master is None or len(replicas_of(info)) < 2 or not master.config:
             continue
-        all_ack = master.config.get("allAckInSyncStateSet") == "true"
+        all_ack = is_true(master.config, "allAckInSyncStateSet")
         if all_ack or _number(master.config, "inSyncReplicas") > 1:
             continue
         yield Found(
@@ -84,7 +85,7 @@ def replicas_configured_differently(facts: Facts) -> Iterator[Found]:
         configs = [one for one in facts.brokers_of(name) if one.config]
         for key in ACK_KEYS:
             values = {one.address: one.config[key] for one in configs if key in one.config}
-            if len(set(values.values())) > 1:
+            if len(set(map(meant, values.values()))) > 1:
                 yield Found(
                     f"{name} {key}",
                     f"{key} differs: {', '.join(f'{k} has {v}' for k, v in values.items())}",
@@ -99,5 +100,5 @@ def _equal(facts: Facts, name: str, configs: list[BrokerFacts], key: str) -> str
     master = facts.master_of(name)
     known = [one for one in configs if key in one.config]
     value = (master if master in known and master is not None else known[0]).config[key]
-    others = [one for one in known if one.config[key] != value]
+    others = [one for one in known if meant(one.config[key]) != meant(value)]
     return f"For {value}: {change_keys(facts, name, others, {key: value})}"

@@ -22,6 +22,7 @@ from rmqha.doctor.facts import (
     registered_master,
     replicas_of,
 )
+from rmqha.doctor.values import is_true, meant
 
 CLOCK_SKEW_MS_MAX = 5_000
 STUCK_MS_MAX = 2_000
@@ -301,7 +302,7 @@ def controller_mode_mixed(facts: Facts) -> Iterator[Found]:
     """Some brokers of a set are under controllers and some are not."""
     for name in _names(facts):
         modes = {
-            one.address: one.config["enableControllerMode"].lower()
+            one.address: meant(one.config["enableControllerMode"])
             for one in facts.brokers_of(name)
             if "enableControllerMode" in one.config
         }
@@ -328,7 +329,7 @@ def set_unknown_to_controllers(facts: Facts) -> Iterator[Found]:
             master = facts.broker(registered_master(group))
             if name in facts.sets or master is None:
                 continue
-            if master.config.get("enableControllerMode", "").lower() != "true":
+            if not is_true(master.config, "enableControllerMode"):
                 continue
             yield Found(
                 name,

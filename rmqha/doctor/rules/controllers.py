@@ -22,6 +22,7 @@ from rmqha.doctor.rules.standings import (
     member_id,
     members_that_answer,
 )
+from rmqha.doctor.values import is_true
 
 BEHIND_ENTRIES_MAX = 1_000
 """A follower that works is a few entries behind."""
@@ -298,7 +299,7 @@ def controller_behind(facts: Facts) -> Iterator[Found]:
 def unclean_elections_allowed(facts: Facts) -> Iterator[Found]:
     """Controllers may elect a broker that lacks acknowledged messages."""
     for one in facts.controllers:
-        if one.config.get("enableElectUncleanMaster", "").strip().lower() == "true":
+        if is_true(one.config, "enableElectUncleanMaster"):
             yield Found(
                 one.address,
                 "enableElectUncleanMaster=true",
