@@ -6,14 +6,14 @@ process (``processes=False``) or each in its own.
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from rmqha.remoting.bodies import ReplicasInfo
 from rmqha.testing.aio_cluster import AioCluster, Target
+from rmqha.testing.aio_verbs import AioVerbs
 from rmqha.testing.client import SetInfo
 from rmqha.testing.logs import merged_tail, telling_tail
 from rmqha.testing.loop_thread import LoopThread
@@ -316,20 +316,3 @@ class RmqCluster(MessageVerbs):
         if self.folder.is_dir():
             whole.write_text(merged_tail(logs, LINES_WRITTEN))
         return f"{head}\nfiles: {self.folder}\n{states}\n{telling_tail(logs, lines)}\nall: {whole}"
-
-
-class AioVerbs:
-    """The verbs of :class:`RmqCluster` as coroutines, for tests with an event loop of their own."""
-
-    def __init__(self, core: AioCluster, thread: LoopThread) -> None:
-        self._core = core
-        self._thread = thread
-
-    def __getattr__(self, verb: str) -> Callable[..., Any]:
-        """``await cluster.aio.kill(node)`` and so on: the arguments are those of ``AioCluster``."""
-        made = getattr(self._core, verb)
-
-        async def call(*args: Any, **more: Any) -> Any:
-            return await asyncio.wrap_future(self._thread.submit(made(*args, **more)))
-
-        return call

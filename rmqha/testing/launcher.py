@@ -1,4 +1,4 @@
-"""A process that has imported everything once and forks the nodes: ``python -m rmqha.testing.launcher``.
+"""A process that has imported everything once and forks the nodes; ``launcher_handle`` starts it.
 
 A node starts in a tenth of the time that an interpreter of its own would take, and shares the
 memory of what is imported. It then runs the very ``main`` of its program. Nothing here knows the

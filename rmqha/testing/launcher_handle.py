@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import rmqha
 from rmqha.testing.nodes import NodeFailed
 from rmqha.testing.settings import known_settings
 
@@ -23,6 +24,17 @@ PROGRAMS = {
     "namesrv": "rmqha.cli.mqnamesrv",
     "broker": "rmqha.cli.mqbroker",
 }
+HERE = Path(rmqha.__file__).resolve().parents[1]
+RUN = """\
+import sys
+sys.path.insert(0, sys.argv[1])
+import rmqha
+del sys.path[0]
+from rmqha.testing.launcher import main
+main()
+"""
+"""With ``-m`` the folder of the test would come before the library, and its ``queue.py`` before
+Python's. The package is that of this process, wherever it came from; nothing else is taken there."""
 END_TIMEOUT_S = 15.0
 ANSWER_BYTES_MAX = 4096
 STRANGERS = frozenset(("NAMESRV_ADDR", "ROCKETMQ_HOME"))
@@ -52,7 +64,7 @@ class LauncherHandle:
             environment["PYTHONPATH"] = str(source)
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "rmqha.testing.launcher"],
+                [sys.executable, "-P", "-c", RUN, str(source or HERE)],
                 stdin=theirs.fileno(),
                 env=environment,
                 cwd=source,

@@ -13,6 +13,7 @@ TIMEOUT_S = 30.0
 TOPIC = "TestTopic"
 READ_AGAIN_S = 0.02
 SETTLE_S = 2.0
+LOST_SHOWN = 3
 
 
 Body = bytes | bytearray | memoryview
@@ -89,11 +90,11 @@ class AioMessages:
         topic = self.named(topic)
         if in_flight < 1 or (isinstance(messages, int) and messages < 0):
             raise ValueError(f"messages={messages!r}, in_flight={in_flight}: too few")
-        if isinstance(messages, int):
+        if isinstance(messages, Body | str | bool):  # a text is refused, whole; True is no number
+            bodies = [_body(messages)]
+        elif isinstance(messages, int):
             first = len(self.client.acked)
             bodies = [f"{topic} {first + number}".encode() for number in range(messages)]
-        elif isinstance(messages, Body | str):  # a text is refused, whole
-            bodies = [_body(messages)]
         else:
             bodies = [_body(one) for one in messages]
         return await self.client.produce(bodies, topic, timeout_s, in_flight)
@@ -140,3 +141,11 @@ class AioMessages:
         """Read until nothing is missing, or the time is up."""
         acked = self.acked_in(topic)
         return missing(acked, await self.consume(topic, timeout_s, timeout_s))
+
+    async def assert_nothing_lost(self, topic: str | None = None, timeout_s: float = 10.0) -> None:
+        """Fail when an acknowledged message cannot be read back."""
+        acked = self.acked_in(topic)
+        assert acked, f"nothing was ever acknowledged in {self.named(topic)}"
+        lost = await self.missing(topic, timeout_s)
+        shown = "".join(f"\n  {one!r}" for one in lost[:LOST_SHOWN])
+        assert not lost, f"{len(lost)} of {len(acked)} acknowledged messages lost:{shown}"

@@ -23,7 +23,6 @@ __tracebackhide__ = True  # pytest leaves the frames of this file out of its rep
 T = TypeVar("T")
 EXPECTED = (AssertionError, KeyError, TypeError, ValueError)
 OURS = "rmqha.testing."
-LOST_SHOWN = 3
 
 
 def shortened(error: Exception) -> Exception:
@@ -122,11 +121,7 @@ class MessageVerbs:
         Raises:
             AssertionError: names the first that are missing; or nothing was ever acknowledged.
         """
-        acked = self.__core.acked_in(topic)
-        assert acked, f"nothing was ever acknowledged in {self.__core.named(topic)}"
-        lost = self.missing(topic, timeout_s=timeout_s)
-        shown = "".join(f"\n  {one!r}" for one in lost[:LOST_SHOWN])
-        assert not lost, f"{len(lost)} of {len(acked)} acknowledged messages lost:{shown}"
+        self._call(self.__core.assert_nothing_lost(topic, timeout_s))
 
     def workload(self, topic: str | None = None, *, pause_ms: float = 1.0) -> RunningWorkload:
         """A producer and a consumer that go on while the cluster is broken and mended.
@@ -151,8 +146,8 @@ class MessageVerbs:
             self._call(self.__core.end_workloads(before))
 
 
-class RunningWorkload:
-    """A workload, seen from the test's thread. Figures may be read at any time.
+class SeenWorkload:
+    """A workload, seen from another thread than its own. Figures may be read at any time.
 
     Attributes:
         ledger: what was sent, acknowledged, read, read twice and lost so far.
@@ -163,11 +158,6 @@ class RunningWorkload:
         self._thread = thread
         self.ledger = workload.ledger
 
-    def stop(self, drain_s: float = TIMEOUT_S) -> Ledger:
-        """Stop sending, read what was acknowledged, at most for ``drain_s``, and stop reading."""
-        self._thread.call(self._workload.stop(drain_s))
-        return self.ledger
-
     def first_ack_after(self, moment_ms: int, *, not_by: str = "") -> Acked | None:
         """The first message sent after a moment of the clock that another than ``not_by`` took."""
         return self._workload.first_ack_after(moment_ms, not_by)
@@ -175,6 +165,15 @@ class RunningWorkload:
     def now_ms(self) -> int:
         """The clock of the workload's times."""
         return self._workload.now_ms()
+
+
+class RunningWorkload(SeenWorkload):
+    """A workload, seen from the test's thread."""
+
+    def stop(self, drain_s: float = TIMEOUT_S) -> Ledger:
+        """Stop sending, read what was acknowledged, at most for ``drain_s``, and stop reading."""
+        self._thread.call(self._workload.stop(drain_s))
+        return self.ledger
 
     def wait_for_acks(self, more: int, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until so many more are acknowledged.

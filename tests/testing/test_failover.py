@@ -169,7 +169,7 @@ def test_missing_finds_a_message_that_is_not_there(rmq_cluster: RmqCluster) -> N
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("bodies", ["text", ["text"], [b"first", 7]])
+@pytest.mark.parametrize("bodies", ["text", ["text"], [b"first", 7], True])
 def test_produce_when_a_body_is_no_bytes_then_it_says_so_at_once(
     rmq_cluster: RmqCluster, bodies: object
 ) -> None:

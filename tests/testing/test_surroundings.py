@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.testing.launcher_handle import node_environment
+from rmqha.testing import launcher_handle
+from rmqha.testing.launcher_handle import PROGRAMS, LauncherHandle, node_environment
 from rmqha.testing.real.processes import allocate_ports, free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,3 +84,39 @@ def test_processes_when_a_setting_is_exported_then_the_cluster_forms(tmp_path: P
     )  # fmt: skip
     assert got.returncode == 0, got.stderr
     assert "<acked b'x'" in got.stdout
+
+
+@pytest.mark.slow
+def test_launcher_when_a_module_of_the_folder_has_a_name_of_the_library_then_it_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An application with a ``queue.py``: its tests run where it stands."""
+    for name in ("queue", "msgspec", "uvloop"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('this is the application')\n")
+    monkeypatch.chdir(tmp_path)
+    handle = LauncherHandle()
+    try:
+        assert handle.request(do="load", program=PROGRAMS["namesrv"]) == {"loaded": 1}
+    finally:
+        handle.close()
+
+
+@pytest.mark.slow
+def test_launcher_when_the_package_is_in_one_folder_alone_then_it_runs_that_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkout that is not installed, on the path of pytest alone."""
+    package = tmp_path / "checkout" / "rmqha" / "testing"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "launcher.py").write_text(
+        "import socket\ndef main():\n    socket.socket(fileno=0).send(b'{\"ours\": 1}')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launcher_handle, "HERE", tmp_path / "checkout")
+    handle = LauncherHandle()
+    try:
+        assert handle.request(do="load") == {"ours": 1}
+    finally:
+        handle.close()
