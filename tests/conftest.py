@@ -35,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("rmqha's own tests")
     group.addoption("--note-passed", metavar="FILE", help="write there which tests passed")
     group.addoption("--passed-before", metavar="FILE", help="leave out what passed there")
+    group.addoption("--by-turns", action="store_true", help="of tests with turns(N) one in N")
     group.addoption("--share", metavar="N", type=int, default=1, help="see tests/share.py")
 
 
@@ -62,14 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _leave_out(
             config, items, [one for one in items if one.nodeid in passed and not _is_property(one)]
         )
-    share = config.getoption("--share")
-    if share > 1:
-        slow = [
-            one
-            for one in items
-            if one.get_closest_marker("slow") or one.get_closest_marker("interop")
-        ]
-        _leave_out(config, items, left_out(slow, share, turn_of(config.rootpath)))
+    _leave_out(config, items, _not_their_turn(config, items))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -83,6 +77,24 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item], gone: list[pytes
     config.hook.pytest_deselected(items=gone)
     known = set(gone)
     items[:] = [item for item in items if item not in known]
+
+
+def _not_their_turn(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
+    """One whose turn comes every fourth time has it every eighth time where half of all is run.
+
+    Two choices one after the other would agree on some parameters for ever.
+    """
+    by_turns, share = config.getoption("--by-turns"), config.getoption("--share")
+    of_so_many: dict[int, list[pytest.Item]] = {}
+    for item in items:
+        mark = item.get_closest_marker("turns")
+        count = mark.args[0] if by_turns and mark is not None else 1
+        if item.get_closest_marker("slow") or item.get_closest_marker("interop"):
+            count *= share
+        if count > 1:
+            of_so_many.setdefault(count, []).append(item)
+    turn = turn_of(config.rootpath) if of_so_many else 0
+    return [one for count, alike in of_so_many.items() for one in left_out(alike, count, turn)]
 
 
 def _is_property(item: pytest.Item) -> bool:

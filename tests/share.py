@@ -1,8 +1,11 @@
-"""Which of many tests that are alike a slow machine runs: a share, another one after each commit.
+"""Which of many tests that are alike are run: a share, another one after each commit.
 
-The whole of bin/test takes an hour where a seed of the controllers' simulator takes a quarter of a
-second, and more than CI's ninety minutes where it takes a whole one. There ``bin/test --ci`` runs
-every test, but a slow one, or one of real RocketMQ, only with a share of its parameters. Which ones
+Long rows of stories take turns everywhere: a test with the mark ``turns(4)`` runs a fourth of its
+parameters in each ``bin/test``.
+
+The whole of bin/test takes three quarters of an hour where a seed of the controllers' simulator takes a
+quarter of a second, and more than CI's ninety minutes where it takes a whole one. There ``bin/test --ci``
+runs every test, but a slow one, or one of real RocketMQ, only with a share of its parameters. Which ones
 follows from the number of commits, so that some commits in a row run all of them.
 """
 

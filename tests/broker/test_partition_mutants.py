@@ -54,6 +54,7 @@ MUTANTS: dict[str, tuple[Patch, Story, str]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_fault_when_put_in_then_a_story_of_partitions_finds_it(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -71,6 +71,7 @@ MUTANTS: dict[str, tuple[Patch, int, str, str]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_fault_when_put_in_then_the_story_finds_it(
     name: str, monkeypatch: pytest.MonkeyPatch

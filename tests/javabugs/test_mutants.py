@@ -17,6 +17,7 @@ def _identity(mutant: Mutant) -> str:
 
 
 @pytest.mark.costly
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=_identity)
 def test_java_bug_when_it_is_back_then_its_test_fails_there(mutant: Mutant) -> None:
     """By the assertion that tells of the bug, and by no other; without the bug it passes."""

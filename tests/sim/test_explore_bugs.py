@@ -331,6 +331,7 @@ HUNTS = (
 )
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     "hunt", HUNTS, ids=lambda hunt: hunt.bug.__name__ + (" blind" if hunt.blind else "")
 )

@@ -181,6 +181,7 @@ HUNTS = (
 )
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("hunt", HUNTS, ids=lambda hunt: hunt.bug.__name__)
 def test_a_bug_put_in_on_purpose_is_found_for_the_rule_that_it_breaks(
     hunt: Hunt, monkeypatch: pytest.MonkeyPatch

@@ -94,6 +94,7 @@ def failures(shape: LogShape, seeds: Sequence[int]) -> list[str]:
 
 @pytest.mark.sim
 @pytest.mark.slow
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("mutant", "shape"),
     [

@@ -66,6 +66,7 @@ MUTANTS = (
 
 @pytest.mark.sim
 @pytest.mark.slow
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("mutant", "seed", "rule"), MUTANTS, ids=lambda m: getattr(m, "__name__", "")
 )

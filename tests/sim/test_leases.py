@@ -116,6 +116,7 @@ def test_the_simulator_finds_a_fence_that_nobody_looks_at(monkeypatch: pytest.Mo
 
 @pytest.mark.sim
 @pytest.mark.slow
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     "mutant",
     [lease_never_expires, one_controller_is_enough, nobody_confirms, puts_do_not_look_at_it],

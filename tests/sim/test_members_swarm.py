@@ -72,6 +72,7 @@ MUTANTS: tuple[tuple[Patch, int, str], ...] = (
 )
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("patch", "seed", "rule"), MUTANTS, ids=lambda one: getattr(one, "__name__", "")
 )

@@ -13,6 +13,7 @@ SEEDS_MAX = 25
 
 @pytest.mark.sim
 @pytest.mark.slow
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.name)
 def test_the_simulator_finds_a_bug_by_the_rule_that_it_breaks(mutant: Mutant) -> None:
     """By that rule and no other, and the same seed passes without the bug."""

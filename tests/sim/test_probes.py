@@ -84,6 +84,7 @@ MUTANTS: tuple[tuple[Patch, Callable[[int], Outcome], str], ...] = (
 
 @pytest.mark.sim
 @pytest.mark.slow
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("mutant", "run", "found"), MUTANTS, ids=[one[0].__name__ for one in MUTANTS]
 )

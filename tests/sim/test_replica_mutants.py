@@ -125,6 +125,7 @@ MUTANTS = (
 
 @pytest.mark.sim
 @pytest.mark.slow
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("mutant", "kind", "first", "rule"), MUTANTS, ids=lambda m: getattr(m, "__name__", "")
 )

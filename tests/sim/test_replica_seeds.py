@@ -34,6 +34,7 @@ LEASE_REGRESSIONS = (11, 160, 162)
 
 @pytest.mark.sim
 @pytest.mark.slow
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("first", range(1, SEEDS, SEEDS_PER_TEST))
 def test_faults_lose_nothing_acknowledged_and_the_set_recovers(first: int) -> None:
     """A broken property raises with the seed and the end of its trace: bin/simulate --replicas."""

@@ -77,6 +77,7 @@ def nothing_is_written(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.sim
 @pytest.mark.slow
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     "bug", [pulls_unchecked, scrub_compares_nothing, whole_is_believed, nothing_is_written]
 )

@@ -115,6 +115,7 @@ SEEDS_MAX = 6
 
 @pytest.mark.sim
 @pytest.mark.slow
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("mutant", "play", "first", "rule"), MUTANTS, ids=lambda m: getattr(m, "__name__", "")
 )
