@@ -6,6 +6,8 @@ What an earlier command left unfinished is finished first, by whatever command c
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from msgspec import Struct
@@ -16,7 +18,14 @@ from rmqha.admin.topic_calls import mapped_config, topic_stats
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.ids import MASTER_ID
 from rmqha.client.brokers import cluster_info, groups_in_cluster
-from rmqha.client.exchange import CONFIG_TIMEOUT_MS, Exchange, NotFound, Unreachable, ask
+from rmqha.client.exchange import (
+    CONFIG_TIMEOUT_MS,
+    Exchange,
+    NotFound,
+    Refused,
+    Unreachable,
+    ask,
+)
 from rmqha.remoting.bodies import ClusterInfo
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
@@ -29,6 +38,10 @@ from rmqha.statictopic.plan import Change, retell
 from rmqha.statictopic.steps import Look, Step, Tell, check, steps
 
 _PERM_ALL = 6
+
+LOOKED_AT_MAX = 5_000
+"""Queues in one question for ends: what names very many names none, and slaves answer it as well."""
+
 Members = Mapping[str, Any]
 
 
@@ -109,9 +122,18 @@ def gather(
             configs[broker] = config
     known = Known(topic, {one: _known_topic(one, configs.get(one)) for one in sorted(addresses)})
     new = frozenset(addresses) - configs.keys()
-    pattern = next(iter(configs.values()), {"topicName": topic, "perm": _PERM_ALL})
+    pattern = {**next(iter(configs.values()), {"topicName": topic}), "perm": _perm(configs)}
     plain = {one: _without_mapping(configs.get(one, pattern)) for one in addresses}
     return Found(name_servers, name, addresses, plain, new, known)
+
+
+def _perm(configs: Mapping[str, Members]) -> int:
+    """What a set that is new to the topic may do: all that another one may.
+
+    Who retires a set takes writing from it first, which says nothing of others.
+    """
+    found = [as_number(config.get("perm")) for config in configs.values()]
+    return reduce(or_, found) if found else _PERM_ALL
 
 
 def _without_mapping(config: Members) -> Members:
@@ -162,45 +184,66 @@ def carry_out(
         Refused, Unreachable: a broker; what is done so far stands in ``walk``.
     """
     todo: Generator[Step, Mapping[int, int], Known] = steps(change)
+    masters = dict(found.addresses)
     try:
         step = next(todo)
         while True:
             ends: Mapping[int, int] = {}
             if isinstance(step, Look):
-                ends = yield from _again(found, step.broker_name, _look(found, step))
+                ends = yield from _again(found, masters, step.broker_name, _look(found, step))
             elif not dry_run:
-                yield from _again(found, step.broker_name, _tell(found, step))
+                yield from _again(found, masters, step.broker_name, _tell(found, step))
             walk.done.append(step)
             step = todo.send(ends)
     except StopIteration as end:
-        return replace(found, known=end.value, new=frozenset())
+        return replace(found, addresses=masters, known=end.value, new=frozenset())
 
 
-def _again(found: Found, broker: str, request: Callable[[str], Exchange[Any]]) -> Exchange[Any]:
+def _again(
+    found: Found, masters: dict[str, str], broker: str, request: Callable[[str], Exchange[Any]]
+) -> Exchange[Any]:
     """Ask a broker set's master, and once more where that is another one meanwhile.
 
-    Every step may be done twice.
+    Every step may be done twice. A master of before may be back as a slave, which lags and, where it
+    is Java's, says all the same where its queues end: so all later steps go to the new one, and a
+    queue's end is asked of whoever took that it leads no more.
+
+    Args:
+        masters: of each set, as far as is known; changed where there is another one.
     """
-    address = found.addresses[broker]
+    address = masters[broker]
     try:
         return (yield from request(address))
-    except Unreachable:
-        cluster = yield from cluster_info(found.name_servers)
-        group = cluster.broker_addr_table.get(broker)
-        master = group.broker_addrs.get(MASTER_ID) if group else None
+    except (Refused, Unreachable):  # a slave refuses what its master alone may do
+        master = yield from _master_now(found, broker)
         if master is None or master == address:
             raise
+    masters[broker] = master
     return (yield from request(master))
+
+
+def _master_now(found: Found, broker: str) -> Exchange[str | None]:
+    """A set's master; None where nobody knows: what its master said is what counts then."""
+    try:
+        cluster = yield from cluster_info(found.name_servers)
+    except Unreachable:
+        return None
+    group = cluster.broker_addr_table.get(broker)
+    return group.broker_addrs.get(MASTER_ID) if group else None
 
 
 def _look(found: Found, step: Look) -> Callable[[str], Exchange[Mapping[int, int]]]:
     def request(address: str) -> Exchange[Mapping[int, int]]:
-        offsets, _ = yield from topic_stats(address, found.known.topic, step.queue_ids)
-        return {
-            key.queue_id: one.max_offset
-            for key, one in offsets.items()
-            if key.broker_name == step.broker_name
-        }
+        ends: dict[int, int] = {}
+        for first in range(0, len(step.queue_ids), LOOKED_AT_MAX):
+            queue_ids = step.queue_ids[first : first + LOOKED_AT_MAX]
+            offsets, _ = yield from topic_stats(address, found.known.topic, queue_ids)
+            ends |= {
+                key.queue_id: one.max_offset
+                for key, one in offsets.items()
+                if key.broker_name == step.broker_name
+            }
+        return ends
 
     return request
 

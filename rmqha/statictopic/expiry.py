@@ -9,6 +9,7 @@ Source: TopicQueueMappingCleanService of RocketMQ 5.0 to 5.5, which also asks th
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import pairwise
 from typing import NamedTuple
 
 from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments, TopicQueueMappingDetail
@@ -23,8 +24,8 @@ _MOVES = 2
 class Dropped(NamedTuple):
     """A segment that goes from a queue.
 
-    Groups that have read all of it have their position in it, perhaps nowhere else: a leader must
-    give them the start of ``following`` before, or they begin where new groups begin.
+    Groups that have read all of it have their position in it, perhaps nowhere else: they must be
+    given the start of ``following`` before, or they begin where new groups begin.
     """
 
     logical_id: int
@@ -37,13 +38,27 @@ class Expiry(NamedTuple):
 
     Attributes:
         detail: what the mapping becomes; the same object when nothing expires.
-        segments: those dropped from queues that stay.
+        segments: those dropped from queues that stay, and this set's own of lists that go: a leader
+            that is Java's looks after nobody's position.
         lists: logical queues of which this set keeps nothing.
     """
 
     detail: TopicQueueMappingDetail
     segments: tuple[Dropped, ...] = ()
     lists: tuple[int, ...] = ()
+
+    def but_for(self, logical_ids: Collection[int], before: TopicQueueMappingDetail) -> Expiry:
+        """The same with some logical queues as they were before."""
+        if not logical_ids:
+            return self
+        segments = tuple(one for one in self.segments if one.logical_id not in logical_ids)
+        lists = tuple(one for one in self.lists if one not in logical_ids)
+        if not segments and not lists:
+            return Expiry(before)
+        stay = {one: before.hosted_queues[one] for one in logical_ids}
+        return Expiry(
+            self.detail.with_queues({**self.detail.hosted_queues, **stay}), segments, lists
+        )
 
 
 def expire(detail: TopicQueueMappingDetail, empty: Collection[Place]) -> Expiry:
@@ -60,6 +75,11 @@ def expire(detail: TopicQueueMappingDetail, empty: Collection[Place]) -> Expiry:
         left = _without_empty_head(segments, empty)
         if _is_useless(detail.broker_name, left, empty):
             lists.append(logical)
+            dropped += (
+                Dropped(logical, one, following)
+                for one, following in pairwise(segments)
+                if one.broker_name == detail.broker_name
+            )
             continue
         kept[logical] = left
         gone = segments[: len(segments) - len(left)]

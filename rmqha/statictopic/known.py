@@ -123,6 +123,27 @@ class _Copy(NamedTuple):
         """Whether its holder is the leader by it."""
         return self.last.broker_name == self.holder.broker_name
 
+    def with_missed(self, best: Segments, epoch: int) -> Segments:
+        """A newer history with what its holder has and nobody else knows of: it was given up.
+
+        If it led then, all of its list comes before the history; else its own segments come to where
+        they were. One that has heard of the newest change was not away.
+        """
+        if self.is_claim and self.last.is_decided and self.last.gen < best[0].gen:
+            return self.segments + best
+        if self.holder.epoch >= epoch:
+            return best
+        gens = {one.gen for one in best}
+        own = [
+            one
+            for one in self.segments
+            if one.broker_name == self.holder.broker_name
+            and one.is_decided
+            and one.gen not in gens
+            and one.gen < best[-1].gen
+        ]
+        return tuple(sorted((*own, *best), key=lambda one: one.gen)) if own else best
+
 
 def histories(known: Known) -> dict[int, Segments]:
     """The newest history of each logical queue that anybody has a list of."""
@@ -151,12 +172,11 @@ def _newest(copies: Sequence[_Copy]) -> Segments:
         )
 
     newest = max(dict.fromkeys(one.place for one in copies), key=weight)
-    best = max((one for one in copies if one.place == newest), key=_trust).segments
+    trusted = max((one for one in copies if one.place == newest), key=_trust)
+    best = trusted.segments
     for one in copies:
-        # A broker that was given up and is back has messages that nobody else knows of.
-        if one.is_claim and one.last.is_decided and one.last.gen < best[0].gen:
-            both = one.segments + best
-            best = best if segments_error(both) else both
+        both = one.with_missed(best, trusted.holder.epoch)
+        best = best if both is best or segments_error(both) else both
     return best
 
 
@@ -188,9 +208,16 @@ def is_unfinished(known: Known) -> bool:
     return False
 
 
-def is_stale(known: Known) -> bool:
-    """Whether a broker lacks something that another one knows, or its mapping is dirty."""
+def is_stale(known: Known, *, force: bool = False) -> bool:
+    """Whether a broker lacks something that another one knows, or its mapping is dirty.
+
+    Args:
+        force: brokers that are not there are given up: segments of theirs are to go.
+    """
     newest, epoch, total = histories(known), known.epoch, known.total_queues
+    before = chain.from_iterable(segments[:-1] for segments in newest.values())
+    if force and any(one.broker_name not in known.brokers for one in before):
+        return True
     for one in known.brokers.values():
         detail = one.detail
         if detail is None or detail.dirty or (detail.epoch, detail.total_queues) != (epoch, total):

@@ -16,13 +16,28 @@ from msgspec.structs import replace
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.remoting import fastjson
+from rmqha.remoting.headers import INT32_MAX, INT64_MAX
 from rmqha.remoting.values import as_number, as_object, as_text
 from rmqha.statictopic.known import Known, KnownTopic, PlanRefused, histories
-from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments, TopicQueueMappingDetail
-from rmqha.statictopic.plan import Change, retell
+from rmqha.statictopic.mapping import (
+    UNDECIDED,
+    LogicQueueMappingItem,
+    Segments,
+    TopicQueueMappingDetail,
+)
+from rmqha.statictopic.plan import LOST_GENERATIONS, LOST_OFFSETS, Change, retell, without_lost
 
 CREATE_OR_UPDATE = "CREATE_OR_UPDATE"
 REMAPPING = "REMAPPING"
+
+AHEAD_MAX_MS = 366 * 24 * 3_600_000
+"""How far a file's epoch may be ahead of the clock: behind the largest number nothing can be told."""
+
+GEN_MAX = INT32_MAX // 2
+"""Of a new segment in a file: a queue of the largest generation could never move again."""
+
+BEGIN_MAX = INT64_MAX // 2
+"""Where a new queue of a file may begin; it has to have room behind that."""
 
 Configs = Mapping[str, Mapping[str, Any]]
 """The JSON members of each broker's TopicConfig; read and write queues are set here."""
@@ -111,14 +126,18 @@ def apply_file(known: Known, file: MapFile, now_ms: int, *, force: bool = False)
 
     Raises:
         PlanRefused: it is another topic's; a queue has moved since it was written; it needs a
-            broker that is not there.
+            broker that is not there; a number of it would leave no room for any later change.
     """
     if file.known.topic != known.topic:
         raise PlanRefused(f"the file is of topic {file.known.topic}")
     change = retell(known, now_ms, force=force)
+    if file.epoch > max(change.epoch, now_ms + AHEAD_MAX_MS):
+        raise PlanRefused(f"the file's epoch is {file.epoch}, more than a year ahead")
     lists, wanted = dict(change.histories), histories(file.known)
     for logical, segments in wanted.items():
-        lists[logical] = _applied(known, logical, lists.get(logical), segments)
+        lists[logical] = _applied(known, logical, lists.get(logical), segments, force=force)
+    if force:
+        lists = {logical: without_lost(known, segments) for logical, segments in lists.items()}
     total = max(known.total_queues, file.known.total_queues)
     missing = [logical for logical in range(total) if logical not in lists]
     if missing:
@@ -132,17 +151,21 @@ def apply_file(known: Known, file: MapFile, now_ms: int, *, force: bool = False)
     )
 
 
-def _applied(known: Known, logical: int, present: Segments | None, file: Segments) -> Segments:
-    target = file[-1]
+def _applied(
+    known: Known, logical: int, present: Segments | None, file: Segments, *, force: bool
+) -> Segments:
+    target = _new(logical, file[-1])
     if present is None:
         if known.leader(file) is None:
             raise PlanRefused(f"broker set {target.broker_name} is not in the cluster")
-        return file
+        return (*file[:-1], target)
     last = present[-1]
     if _same_place(last, target):
         return present
-    follows = len(file) > 1 and _same_place(file[-2], last) and last.is_decided
-    if not follows:
+    # A file of a change that gave the leader up has nothing of it, but for the step to its generation.
+    gives_up = known.leader(present) is None and target.gen == last.gen + LOST_GENERATIONS
+    follows = gives_up or (len(file) > 1 and _same_place(file[-2], last))
+    if not follows or not last.is_decided:
         raise PlanRefused(
             f"logical queue {logical} is at {last.broker_name} in generation {last.gen}, and the "
             f"file does not go on from there"
@@ -150,8 +173,23 @@ def _applied(known: Known, logical: int, present: Segments | None, file: Segment
     if known.leader(file) is None:
         raise PlanRefused(f"broker set {target.broker_name} is not in the cluster")
     # A beginning that stands in the file may lie inside what has been taken since.
-    lost = known.leader(present) is None
-    return (*present, target if lost else replace(target, logic_offset=-1))
+    is_lost = known.leader(present) is None and (force or target.is_decided)
+    begin = last.logic_offset + LOST_OFFSETS if is_lost else UNDECIDED
+    return (*present, replace(target, logic_offset=begin))
+
+
+def _new(logical: int, item: LogicQueueMappingItem) -> LogicQueueMappingItem:
+    """A new segment of a file: which generation, where, and no more; the rest is as in any plan.
+
+    Where it starts and ends in its physical queue is nothing that a file can know: messages before
+    the start would never be read, and no later segment may begin before the end.
+    """
+    if item.gen > GEN_MAX or item.logic_offset > BEGIN_MAX:
+        raise PlanRefused(
+            f"the file gives logical queue {logical} generation {item.gen}, beginning at "
+            f"{item.logic_offset}: that leaves no room for what comes later"
+        )
+    return LogicQueueMappingItem(item.gen, item.queue_id, item.broker_name, item.logic_offset)
 
 
 def _same_place(one: LogicQueueMappingItem, other: LogicQueueMappingItem) -> bool:

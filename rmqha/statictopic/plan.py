@@ -149,7 +149,8 @@ def remap(known: Known, moves: Mapping[int, str], now_ms: int, *, force: bool = 
 
     Args:
         moves: the new leader of each queue; one that leads it already is left alone.
-        force: queues may move away from brokers that are not there: these are given up.
+        force: queues may move away from brokers that are not there: these are given up, with all
+            that they have of any queue.
 
     Raises:
         PlanRefused: no such topic, queue or target; a queue whose move has not been finished; one
@@ -170,10 +171,8 @@ def remap(known: Known, moves: Mapping[int, str], now_ms: int, *, force: bool = 
         history = lists.get(logical)
         if known.leader(history) != name:
             lists[logical] = _moved(known, logical, history, name, free, force=force)
-    lists = {
-        logical: _decided_without(known, segments) if force else segments
-        for logical, segments in lists.items()
-    }
+    if force:
+        lists = {logical: without_lost(known, one) for logical, one in lists.items()}
     return Change(known, next_epoch(known, now_ms), known.total_queues, lists, force)
 
 
@@ -248,6 +247,17 @@ def _given_up(segments: Segments) -> Segments:
     """The last segment begins far behind the one before it, whose end nobody can be asked for."""
     begin = LOST_OFFSETS + (segments[-2].logic_offset if len(segments) > 1 else 0)
     return (*segments[:-1], replace(segments[-1], logic_offset=begin))
+
+
+def without_lost(known: Known, segments: Segments) -> Segments:
+    """The history without segments of brokers that are lost: whoever came there would stand still.
+
+    Where one comes back, its own list says what there was (``known.histories``).
+    """
+    *before, last = _decided_without(known, segments)
+    if not last.is_decided:
+        return segments
+    return (*(one for one in before if one.broker_name in known.brokers), last)
 
 
 def _decided_without(known: Known, segments: Segments) -> Segments:

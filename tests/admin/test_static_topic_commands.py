@@ -73,6 +73,8 @@ def test_grow_when_run_then_the_topic_stays_as_it_was_otherwise(created: StaticC
     assert broker.config is not None
     broker.config |= {"perm": 4, "topicSysFlag": 1, "order": True}
     created.brokers["b"].config = created.brokers["b"].detail = None
+    assert created.brokers["c"].config is not None
+    created.brokers["c"].config |= {"perm": 4}
     broker.config["attributes"] = {"message.type": "FIFO"}
     created.run(f"updateStaticTopic {WHO} -c C -qn 6")
     assert created.leaders() == {**dict.fromkeys(range(4), "a"), 4: "b", 5: "c"}
@@ -81,6 +83,18 @@ def test_grow_when_run_then_the_topic_stays_as_it_was_otherwise(created: StaticC
     assert told["attributes"] == "+message.type=FIFO"
     # Whoever has the topic keeps its attributes: they are changes in this request.
     assert broker.fields["attributes"] == ""
+    assert_whole(created)
+
+
+def test_drain_when_the_set_is_read_only_then_a_new_one_is_not(created: StaticCluster) -> None:
+    """Writing was taken from the set that is to be retired, and not from the topic."""
+    broker, new = created.brokers["a"], created.brokers["c"]
+    assert broker.config is not None
+    broker.config |= {"perm": 4, "topicSysFlag": 1}
+    new.config = new.detail = None
+    created.run(f"{DRAIN} -b c")
+    assert (new.fields["perm"], new.fields["topicSysFlag"]) == ("6", "1")
+    assert broker.fields["perm"] == "4"
     assert_whole(created)
 
 
@@ -172,6 +186,30 @@ def test_lost_broker_when_forced_then_its_queues_go_on_elsewhere(created: Static
     assert len(created.leaders()) == 4
     assert histories(created.known())[3][-1].logic_offset == LOST_OFFSETS
     assert_whole(created)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"updateLogicalQueueMapping {WHO} -c C", f"remappingStaticTopic {WHO} -b b",
+        f"migrateLogicalQueue {WHO} -i 0 -b b", f"{DRAIN} -b b", f"updateStaticTopic {WHO} -b b -qn 4",
+    ],
+)  # fmt: skip
+def test_force_when_a_retired_set_is_still_listed_then_its_segments_go(
+    created: StaticCluster, line: str
+) -> None:
+    """It was switched off too early: whoever began to read was sent to a set that has no master."""
+    created.run(f"{DRAIN} -b b")
+    del created.brokers["a"]
+    (waits,) = created.run(line, LATER)
+    assert waits.plain == "nothing to do\n"
+    assert [len(one) for one in histories(created.known()).values()] == [2] * 4
+    created.run(f"{line} -fr true", LATER)
+    assert [len(one) for one in histories(created.known()).values()] == [1] * 4
+    assert created.leaders() == dict.fromkeys(range(4), "b")
+    assert_whole(created)
+    (again,) = created.run(f"{line} -fr true", LATER)
+    assert again.plain == "nothing to do\n"
 
 
 # -- rehearsals and refusals -----------------------------------------------------------------------

@@ -9,8 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.client.exchange import Unreachable
-from rmqha.statictopic.known import PlanRefused
+from rmqha.client.exchange import Call, Unreachable
+from rmqha.remoting.command import RemotingCommand
+from rmqha.statictopic.known import PlanRefused, histories
 from rmqha.statictopic.rules import topic_error
 from tests.admin.driving import HERE
 from tests.admin.static_cluster import TOPIC, StaticCluster
@@ -114,6 +115,81 @@ def test_drain_when_a_master_fails_over_amid_it_then_the_new_one_is_told(
     assert "b:2" in seen
     assert set(created.leaders().values()) == {"b"}
     assert_whole(created)
+
+
+def fail_over(cluster: StaticCluster, refusal: str | None) -> None:
+    """Set a's master misses the first 513 and is a slave from then on, which lags.
+
+    Args:
+        refusal: what it answers to what a master alone may do; None for nothing, as while it stalls,
+            and for ends as a Java slave tells them.
+    """
+    answer = cluster.answer
+
+    def failing_over(call: Call) -> RemotingCommand:
+        if call.address != "a:1" or call.command.code not in (202, 513):
+            return answer(call)
+        if call.command.code == 513:
+            cluster.masters["a"] = "a:2"
+        if refusal is not None:
+            return call.command.reply(1, refusal)
+        if call.command.code == 513:
+            raise Unreachable("a:1 did not answer")
+        broker = cluster.brokers["a"]
+        ends, broker.ends = broker.ends, dict.fromkeys(range(4), (0, 100))
+        try:
+            return call.command.reply(0, body=cluster._ends(broker, call.command))
+        finally:
+            broker.ends = ends
+
+    cluster.answer = failing_over  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("refusal", [None, "topics are changed at the master only"])
+def test_drain_when_the_old_master_is_a_slave_by_now_then_the_new_one_says_where_queues_end(
+    created: StaticCluster, refusal: str | None
+) -> None:
+    """The slave lacks messages that were acknowledged: their offsets would be given again."""
+    created.brokers["a"].ends = dict.fromkeys(range(4), (0, 50_000))
+    fail_over(created, refusal)
+    *_, last = created.run(f"{DRAIN} -b b")
+    assert last.data["finished"] is True
+    begins = [one[-1].logic_offset for one in histories(created.known()).values()]
+    assert begins == [60_000] * 4
+    assert_whole(created)
+
+
+@pytest.mark.parametrize("down", [set(), {"ns:1"}])
+def test_drain_when_a_master_refuses_and_there_is_no_other_then_it_says_so(
+    created: StaticCluster, down: set[str]
+) -> None:
+    """Whatever it refused would be refused once more."""
+    fail_over(created, "there is no room")
+    answer = created.answer
+
+    def named_still(call: Call) -> RemotingCommand:
+        found = answer(call)
+        created.masters["a"] = "a:1"
+        created.down = down if call.command.code == 513 else set()
+        return found
+
+    created.answer = named_still  # type: ignore[method-assign]
+    *_, last = created.run(f"{DRAIN} -b b")
+    assert (last.data["finished"], len(last.data["steps"])) == (False, 1)
+    assert "there is no room" in str(last.failures[0])
+    assert created.codes()[-1] != ("a", 202)
+
+
+def test_drain_when_very_many_queues_move_then_each_question_for_ends_names_some(
+    created: StaticCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What names none is answered by slaves, too."""
+    monkeypatch.setattr("rmqha.admin.static_topics.LOOKED_AT_MAX", 3)
+    created.run(f"{DRAIN} -b b")
+    asked = [call.command.ext_fields for call in created.calls if call.command.code == 202]
+    assert [(one or {})["rmqhaQueueIds"] for one in asked] == ["0,1,2", "3"]
+    begins = [one[-1].logic_offset for one in histories(created.known()).values()]
+    assert begins == [10_000, 20_000, 20_000, 20_000]
 
 
 def test_after_file_when_given_again_then_it_is_carried_out(created: StaticCluster) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from rmqha.remoting import fastjson
+from rmqha.remoting.command import RemotingCommand
 from tests.broker.broker_sets import GROUP, STATIC, SetsCluster, segment
 
 PLACE = {"consumerGroup": GROUP, "topic": STATIC, "queueId": "0", "bname": "__syslo__global__"}
@@ -171,3 +173,100 @@ def test_group_when_it_goes_forth_again_at_once_then_its_newest_place_counts(
     two.until(lambda: back and forth, "both answers", 5_000)
     assert [answer.code for answer in back + forth] == [0, 0]
     assert stored(two, "broker-b") == 10_004
+
+
+@pytest.fixture(params=["a", "c"])
+def over_three(request: pytest.FixtureRequest) -> Iterator[SetsCluster]:
+    """The queue was at the first set, then the second, and is now at the first again or the third."""
+    last = f"broker-{request.param}"
+    items = [
+        segment(0, 2, "broker-a", 0), segment(1, 1, "broker-b", 10_000), segment(2, 5, last, 20_000)
+    ]  # fmt: skip
+    with SetsCluster(seed=31, sets=3) as one:
+        one.boot_all()
+        for count in (1, 2, 3):
+            led_by = items[count - 1].broker_name
+            for name in dict.fromkeys([led_by, *one.hosts_of]):
+                queues = {0: items[:count]} if count == 3 or name in (led_by, "broker-a") else {}
+                one.tell(name, count * 1_000, queues, total=1, physical=6)
+            for number in range(3):
+                assert one.put(led_by, number, 0).code == 0
+        make_group(one)
+        yield one
+
+
+def leader_of(cluster: SetsCluster) -> str:
+    """The set that leads the queue by its own word."""
+    (name,) = [
+        name for name in cluster.hosts_of
+        if (master := cluster.master_of(name)) and master.mappings.table.items[STATIC].curr_id_map
+    ]  # fmt: skip
+    return name
+
+
+@pytest.mark.costly
+def test_group_when_it_goes_back_over_another_set_s_segment_then_it_is_where_it_went(
+    over_three: SetsCluster,
+) -> None:
+    """Each commit was answered with success, and 14 told the place in the middle."""
+    name = leader_of(over_three)
+    for offset in (1, 10_002, 20_001, 10_001, 1, 0, 2, 10_001, 2, 20_002, 1):
+        assert commit(over_three, name, offset) == 0
+        assert stored(over_three, name) == offset
+    # Pulls store what consumers have committed, and are seen as well.
+    assert pull_and_commit(over_three, name, 10_002, queueOffset="20000") == 0
+    over_three.run_for(200)
+    assert stored(over_three, name) == 10_002
+    assert commit(over_three, name, 1) == 0
+    assert stored(over_three, name) == 1
+
+
+@pytest.mark.costly
+def test_group_when_it_stays_in_an_old_segment_then_the_sets_behind_it_are_asked_once(
+    over_three: SetsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue may have hundreds of segments, and a group that catches up says often where it is."""
+    master = over_three.master_of(name := leader_of(over_three))
+    assert master is not None
+    asked: list[tuple[str, int]] = []
+    ask = master.logical.segments.ask
+
+    async def noting(item: Any, code: int, topic: str, **fields: Any) -> RemotingCommand:
+        asked.append((item.broker_name, code))
+        return await ask(item, code, topic, **fields)
+
+    monkeypatch.setattr(master.logical.segments, "ask", noting)
+    for offset in (0, 1, 2):
+        assert commit(over_three, name, offset) == 0
+    assert [one for one in asked if one[0] == "broker-b"] == [("broker-b", 14)]
+
+
+@pytest.mark.costly
+def test_group_when_a_set_does_not_forget_it_then_it_is_told_and_stays_there(
+    over_three: SetsCluster,
+) -> None:
+    """Brokers of Java take no -1; one that does not know the group takes nothing of it, either."""
+    name = leader_of(over_three)
+    assert commit(over_three, name, 10_001) == 0
+    key = b"autoCreateSubscriptionGroup=false"
+    assert over_three.ask(over_three.address("broker-b"), 25, {}, key).code == 0
+    assert over_three.ask(over_three.address("broker-b"), 207, {"groupName": GROUP}).code == 0
+    for _ in range(2):
+        assert commit(over_three, name, 1) != 0
+        assert stored(over_three, name) == 10_001
+    make_group(over_three)
+    assert commit(over_three, name, 1) == 0
+    assert stored(over_three, name) == 1
+
+
+def test_offset_when_it_is_to_be_forgotten_and_is_another_by_now_then_it_stays(
+    two: SetsCluster,
+) -> None:
+    """The group has gone forth again meanwhile."""
+    assert commit(two, "broker-b", 10_002) == 0
+    place = {**PLACE, "queueId": "1", "lo": "false", "commitOffset": "-1"}
+    assert two.ask(two.address("broker-b"), 15, place).code == 29
+    assert two.ask(two.address("broker-b"), 15, {**place, "rmqhaForgotten": "1"}).code == 0
+    assert stored(two, "broker-b") == 10_002
+    assert two.ask(two.address("broker-b"), 15, {**place, "rmqhaForgotten": "2"}).code == 0
+    assert stored(two, "broker-b") is None

@@ -13,6 +13,7 @@ from rmqha.auth.signature import Credentials
 from rmqha.broker.logical.aio.cleaning import PERIOD_MS
 from rmqha.broker.pull.aio.waiting_pulls import PULLS_A_TURN, WaitingPulls
 from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.asked_queues import asked_fields
 from rmqha.remoting.command import RemotingCommand
 from rmqha.statictopic.mapping import LogicQueueMappingItem
 from tests.broker.backlogs import turns
@@ -393,6 +394,24 @@ def test_pull_when_a_slave_may_not_read_then_it_asks_nobody_else_either() -> Non
         assert answer.code == 2
         assert "slaveReadEnable" in (answer.remark or "")
         assert [body for _, body in two.consume("broker-b", 0)] == [b"body-0"]
+
+
+@pytest.mark.costly
+def test_ends_when_a_slave_is_asked_for_some_then_it_refuses_and_tells_all_as_javas_do() -> None:
+    """A remap puts the next segment behind them; a slave may lack messages that were acknowledged."""
+    with SetsCluster(seed=34, sets=1, replicas=2) as one:
+        one.boot_all()
+        one.until(one.in_sync, "all in sync")
+        one.tell("broker-a", 1_000, {0: [segment(0, 2, "broker-a", 0)]}, total=1, physical=3)
+        master = one.master_of("broker-a")
+        assert master is not None
+        (slave,) = [other for other in one.replicas.values() if other is not master]
+        one.until(lambda: slave.topics.table.get(STATIC), "the slave's topic")
+        some = {"topic": STATIC, **asked_fields([2])}
+        refused = one.ask(slave.config.address, 202, some)
+        assert (refused.code, refused.remark) == (1, "where queues end is said at the master only")
+        assert one.ask(slave.config.address, 202, {"topic": STATIC}).code == 0
+        assert one.ask(master.config.address, 202, some).code == 0
 
 
 def test_request_when_two_sets_believe_in_each_other_then_it_is_passed_on_once(

@@ -83,6 +83,25 @@ def test_list_when_its_queue_moved_on_twice_and_nothing_is_left_here_then_it_goe
     found = expire(detail(before, (segment(0, "a", 0, 9),)), empty)
     assert ((0,) if useless else ()) == found.lists
     assert (1 if useless else 2) == len(found.detail.hosted_queues)
+    own = [one for one in before if one.broker_name == OWN]
+    behind = [before[before.index(one) + 1] for one in own if one is not before[-1]]
+    moved = [(one.item, one.following) for one in found.segments if one.logical_id in found.lists]
+    assert moved == ([*zip(own, behind, strict=True)] if useless else [])
+
+
+def test_queue_when_it_is_to_stay_then_it_is_as_it_was_and_others_expire() -> None:
+    """A set refused a group's position; the same mapping is the same object, as no change is."""
+    before = detail((A0, B1), (segment(0, "a", 0, 9), segment(1, "b", 10_000, 9)), (A0, B1, C2))
+    found = expire(before, {("a", 0), ("a", 9)})
+    assert (len(found.segments), found.lists) == (3, (2,))
+    left = found.but_for({0, 2}, before)
+    assert left.detail.hosted_queues == {
+        **before.hosted_queues, 1: before.hosted_queues[1][1:],
+    }  # fmt: skip
+    assert [one.logical_id for one in left.segments] == [1]
+    assert left.lists == ()
+    assert found.but_for((), before) is found
+    assert found.but_for({0, 1, 2}, before).detail is before
 
 
 def test_detail_when_nothing_expires_then_it_is_the_same_one() -> None:

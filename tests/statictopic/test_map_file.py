@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.remoting import fastjson
 from rmqha.statictopic.known import Known, KnownTopic, PlanRefused, histories
 from rmqha.statictopic.map_file import (
+    AHEAD_MAX_MS,
+    BEGIN_MAX,
     CREATE_OR_UPDATE,
+    GEN_MAX,
     REMAPPING,
     after_file,
     apply_file,
@@ -121,6 +125,99 @@ def test_after_file_when_a_broker_is_lost_then_its_queues_go_on_where_the_file_s
     assert one.run(applied)
     one.send(0)
     assert one.told[max(one.told)] == LOST_OFFSETS + 20_000
+    assert {item.broker_name for item in histories(one.known())[0]} == {"b"}
+
+
+def rewritten(data: bytes, **members: int) -> bytes:
+    """An after-file with other numbers in the last segment of logical queue 0."""
+    whole = fastjson.loads(data)
+    for config in whole["brokerConfigMap"].values():
+        queues = config["mappingDetail"]["hostedQueues"]
+        for key in queues:
+            if str(key) == "0":
+                queues[key][-1] |= members
+    return fastjson.dumps(whole)
+
+
+@pytest.mark.parametrize("is_born", [False, True])
+@pytest.mark.parametrize(
+    ("member", "number"),
+    [("startOffset", 3), ("endOffset", 10**9), ("timeOfStart", 7), ("timeOfEnd", 7)],
+)
+def test_after_file_when_a_new_segment_has_other_numbers_then_it_is_as_planned(
+    is_born: bool, member: str, number: int
+) -> None:
+    """Messages before a start are never read, and no queue moves on that begins inside an end."""
+    one = ModelCluster("ab") if is_born else cluster()
+    change = grow(one.known(), 2, ["a"], 5_000) if is_born else remap(one.known(), {0: "b"}, 5_000)
+    data = rewritten(after(change), **{member: number})
+    applied = apply_file(one.known(), read_map_file(data), 6_000)
+    assert dict(applied.histories) == dict(change.histories)
+    assert one.run(applied)
+    one.send(0)
+    assert one.run(remap(one.known(), {0: "b" if is_born else "a"}, 7_000))
+    one.assert_offsets()
+
+
+@pytest.mark.parametrize("is_born", [False, True])
+@pytest.mark.parametrize("gen", [GEN_MAX + 1, (1 << 31) - 1])
+def test_after_file_when_a_generation_leaves_no_room_then_it_is_refused(
+    is_born: bool, gen: int
+) -> None:
+    """The queue could never move again, not even by force."""
+    one = ModelCluster("ab") if is_born else cluster()
+    change = grow(one.known(), 2, ["a"], 5_000) if is_born else remap(one.known(), {0: "b"}, 5_000)
+    file = read_map_file(rewritten(after(change), gen=gen))
+    with pytest.raises(PlanRefused, match=f"generation {gen}"):
+        apply_file(one.known(), file, 6_000)
+    fits = read_map_file(rewritten(after(change), gen=GEN_MAX))
+    assert one.run(apply_file(one.known(), fits, 6_000))
+    assert one.run(remap(one.known(), {0: "b" if is_born else "a"}, 7_000))
+
+
+def test_after_file_when_a_new_queue_would_begin_at_the_end_of_numbers_then_it_is_refused() -> None:
+    """Its messages would have no offsets."""
+    one = ModelCluster("ab")
+    data = after(grow(one.known(), 2, ["a"], 5_000))
+    with pytest.raises(PlanRefused, match=f"beginning at {BEGIN_MAX + 1}"):
+        apply_file(one.known(), read_map_file(rewritten(data, logicOffset=BEGIN_MAX + 1)), 6_000)
+    assert apply_file(one.known(), read_map_file(rewritten(data, logicOffset=BEGIN_MAX)), 6_000)
+
+
+@pytest.mark.parametrize("ahead_ms", [AHEAD_MAX_MS + 1, (1 << 63) - 2 - 6_000])
+def test_after_file_when_its_epoch_is_far_ahead_then_it_is_refused(ahead_ms: int) -> None:
+    """Every later command would have to be of a still larger one, and there is a largest."""
+    one = cluster()
+    change = remap(one.known(), {0: "b"}, 5_000)
+    file = replace(read_map_file(after(change)), epoch=6_000 + ahead_ms)
+    with pytest.raises(PlanRefused, match=f"epoch is {6_000 + ahead_ms}"):
+        apply_file(one.known(), file, 6_000)
+
+
+def test_after_file_when_its_epoch_is_ahead_then_what_it_is_told_with_is_behind_that() -> None:
+    """A broker that was away may have it from the first time, and would refuse an older one."""
+    one = cluster()
+    file = read_map_file(after(remap(one.known(), {0: "b"}, 5_000)))
+    assert apply_file(one.known(), file, 4_000).epoch == 5_001
+    assert apply_file(one.known(), file, 6_000).epoch == 6_000
+    assert apply_file(one.known(), replace(file, epoch=AHEAD_MAX_MS), 0).epoch == AHEAD_MAX_MS + 1
+
+
+def test_after_file_when_a_broker_is_lost_then_what_it_says_of_a_beginning_does_not_count() -> None:
+    """The lost broker's messages would have the same offsets; and a move may be given up by force."""
+    one = ModelCluster("ab")
+    for epoch, change in ((1, None), (2_000, {0: "b"}), (3_000, {0: "a"})):
+        known = one.known()
+        assert one.run(remap(known, change, epoch) if change else grow(known, 1, ["a"], epoch))
+        one.send(0)
+    planned = remap(one.known(), {0: "b"}, 5_000)
+    one.away.add("a")
+    given_up = rewritten(after(planned), logicOffset=2)
+    for data, force in ((given_up, False), (given_up, True), (after(planned), True)):
+        applied = apply_file(one.known(), read_map_file(data), 6_000, force=force)
+        assert applied.histories[0][-1].logic_offset == 20_000 + LOST_OFFSETS
+    with pytest.raises(PlanRefused, match="with -fr true that one is given up"):
+        check(apply_file(one.known(), read_map_file(after(planned)), 6_000))
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def run_migrate(
             moves = draining_moves(known, source, [target] if target else [*known.brokers])
         wanted = remap(known, moves, here.now_ms, force=force)
         same = wanted.histories == retell(known, here.now_ms, force=force).histories
-        return None if same and not is_stale(known) else wanted
+        return None if same and not is_stale(known, force=force) else wanted
 
     return (yield from perform(found, Wish(REMAPPING, change, force), here, dry_run=dry_run))
 
@@ -114,7 +114,7 @@ def run_mapping(
     found = yield from gather_targets(name_servers, topic, brokers, clusters)
 
     def change(known: Known) -> Change | None:
-        return retell(known, here.now_ms, force=force) if is_stale(known) else None
+        return retell(known, here.now_ms, force=force) if is_stale(known, force=force) else None
 
     return (yield from perform(found, Wish(REMAPPING, change, force), here, dry_run=dry_run))
 

@@ -55,7 +55,7 @@ def run(
     def change(known: Known) -> Change | None:
         moves = balancing_moves(known, brokers or [*known.brokers])
         wanted = remap(known, moves, here.now_ms, force=force)
-        return wanted if moves or is_stale(known) else None
+        return wanted if moves or is_stale(known, force=force) else None
 
     return (yield from perform(found, Wish(REMAPPING, change, force), here, dry_run=dry_run))
 

@@ -60,7 +60,7 @@ def run(
 
     def change(known: Known) -> Change | None:
         if known.total_queues == wanted:
-            return retell(known, here.now_ms, force=force) if is_stale(known) else None
+            return retell(known, here.now_ms, force=force) if is_stale(known, force=force) else None
         return grow(known, wanted, brokers or [*known.brokers], here.now_ms, force=force)
 
     wish = Wish(CREATE_OR_UPDATE, change, force, may_create=True)
@@ -87,7 +87,7 @@ def from_file(
     def change(known: Known) -> Change | None:
         wanted = apply_file(known, file, here.now_ms, force=force)
         same = wanted.histories == retell(known, here.now_ms, force=force).histories
-        return None if same and not is_stale(known) else wanted
+        return None if same and not is_stale(known, force=force) else wanted
 
     wish = Wish(file.kind, change, force, may_create=True)
     return (yield from perform(found, wish, here, dry_run=dry_run))

@@ -15,6 +15,9 @@ BOUNDARY_UPPER = "UPPER"
 NOWHERE = -1
 """Stored for a segment of a logical queue that a group has left for an older one."""
 
+FORGOTTEN_FIELD = "rmqhaForgotten"
+"""Of request 15 between brokers with the offset ``NOWHERE``: what is stored, if it is still this."""
+
 
 def starts_at_zero(
     *, wanted: bool, min_offset: int, first_lag: int | None, near_bytes: int

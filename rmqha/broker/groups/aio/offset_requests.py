@@ -11,6 +11,7 @@ from rmqha.broker.groups.aio.consume_stats import ConsumeStats
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.groups.offset_rules import (
     BOUNDARY_UPPER,
+    FORGOTTEN_FIELD,
     NOWHERE,
     ResetRequest,
     queues_to_reset,
@@ -21,7 +22,7 @@ from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
-from rmqha.remoting.asked_queues import asked_queues
+from rmqha.remoting.asked_queues import ASKED_QUEUES, asked_queues
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import (
@@ -121,6 +122,9 @@ class OffsetProcessor:
             )
         if broker.topics.table.get(topic) is None:
             return request.reply(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        forgotten = long_field(fields, FORGOTTEN_FIELD, None)
+        if forgotten is not None and offset == NOWHERE:
+            return self._forget(request, group, topic, queue_id, forgotten)
         if queue_id < 0 or offset is None or offset < 0:
             return request.reply(
                 ResponseCode.INVALID_PARAMETER,
@@ -129,6 +133,20 @@ class OffsetProcessor:
         if not broker.offsets.table.commit(group, topic, queue_id, offset, broker.clock.wall_ms()):
             return request.reply(ResponseCode.SYSTEM_BUSY, NO_ROOM)
         broker.offsets.changed()
+        return request.reply(ResponseCode.SUCCESS)
+
+    def _forget(
+        self, request: RemotingCommand, group: str, topic: str, queue_id: int, offset: int
+    ) -> RemotingCommand:
+        """A group has gone back before this segment; what it has stored since then is newer."""
+        broker = self._broker
+        if broker.role is not Role.MASTER:
+            return request.reply(
+                ResponseCode.SERVICE_NOT_AVAILABLE, "offsets are forgotten at the master only"
+            )
+        if broker.offsets.table.query(group, topic, queue_id) == offset:
+            broker.offsets.table.commit(group, topic, queue_id, NOWHERE, broker.clock.wall_ms())
+            broker.offsets.changed()
         return request.reply(ResponseCode.SUCCESS)
 
     def all_offsets(
@@ -191,7 +209,15 @@ class OffsetProcessor:
         return MessageQueue(topic, self._broker.config.broker_name, queue_id)
 
     def topic_stats(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Answer with the ends of a topic's queues, or of those that are asked for (202)."""
+        """Answer with the ends of a topic's queues, or of those that are asked for (202).
+
+        Who asks for some moves a logical queue behind its end, which a slave may not have yet. What
+        names none is answered by slaves as well, as Java's do.
+        """
+        if ASKED_QUEUES in (request.ext_fields or {}) and self._broker.role is not Role.MASTER:
+            return request.reply(
+                ResponseCode.SYSTEM_ERROR, "where queues end is said at the master only"
+            )
         name = text_field(request.ext_fields, "topic", "")
         topic = self._broker.topics.table.get(name)
         if topic is None:

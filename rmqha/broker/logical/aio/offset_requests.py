@@ -7,12 +7,14 @@ brokers do: where sets of both kinds have segments of one queue, they find each 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from rmqha.broker.common.aio.ports import Handler, Handlers
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.groups.offset_rules import BOUNDARY_UPPER
 from rmqha.broker.logical.aio.forwarding import Forwarding
-from rmqha.broker.logical.aio.segments import Later, SegmentAccess
+from rmqha.broker.logical.aio.segments import Elsewhere, Later, SegmentAccess
+from rmqha.broker.logical.furthest import Seen
 from rmqha.broker.logical.place import mapping_for
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -25,6 +27,22 @@ NOT_FOUND = "Not found, maybe this group consumer boot first"
 UNDECIDED = "where the queue begins is being decided"
 
 Find = Callable[[str, Segments, RemotingCommand], Awaitable[int | None]]
+
+
+class _Back(NamedTuple):
+    """A group's commit to a segment.
+
+    Attributes:
+        later: what it had stored here for later ones.
+        watch: None where nothing can be stored for later ones at other sets.
+    """
+
+    topic: str
+    group: str
+    segments: Segments
+    item: LogicQueueMappingItem
+    later: Later
+    watch: Seen | None
 
 
 class LogicalOffsets:
@@ -124,37 +142,51 @@ class LogicalOffsets:
         group = text_field(fields, "consumerGroup", "")
         physical = max(item.physical(offset), 0)
         later = self._access.later(topic, group, segments, item)
+        is_watched = self._access.may_be_elsewhere(topic, group, segments, item)
+        watch = self._access.watch(topic, group, segments) if is_watched else None
+        back = _Back(topic, group, segments, item, later, watch)
         if self._access.is_here(item):
             # Read by the handler at once; the frame's own fields are nobody else's.
             request.ext_fields = {
                 **fields, "queueId": str(item.queue_id), "commitOffset": str(physical),
             }  # fmt: skip
-            answer = ordinary(connection, request)
-            if answer is not None and answer.code == ResponseCode.SUCCESS:
-                self._access.forget(topic, group, later)
-            return answer
-        work = self._commit_there(connection, request, topic, item, group, physical, later)
+            if watch is None:
+                answer = ordinary(connection, request)
+                if answer is not None and answer.code == ResponseCode.SUCCESS:
+                    self._access.forget(topic, group, later)
+                return answer
+        work = self._commit_back(connection, request, back, physical)
         self._broker.answers.start(work, connection, request, name="logical commit")
         return None
 
-    async def _commit_there(
-        self,
-        connection: Connection,
-        request: RemotingCommand,
-        topic: str,
-        item: LogicQueueMappingItem,
-        group: str,
-        physical: int,
-        later: Later,
+    async def _commit_back(
+        self, connection: Connection, request: RemotingCommand, back: _Back, physical: int
     ) -> None:
-        answer = await self._access.ask(
-            item, RequestCode.UPDATE_CONSUMER_OFFSET, topic,
-            consumerGroup=group, commitOffset=physical,
+        """15 that is not done at once: something is asked of other sets.
+
+        A group that has gone back is looked for in the newest segments first. Where another set does
+        not forget its later place the group stays there, and is not told that it went back.
+        """
+        topic, group, segments, item, later, watch = back
+        access = self._access
+        elsewhere: Elsewhere = ()
+        if watch is not None:
+            elsewhere = await access.later_elsewhere(topic, group, segments, item)
+        answer = (
+            self._ordinary[RequestCode.UPDATE_CONSUMER_OFFSET](connection, request)
+            if access.is_here(item)
+            else await access.ask(
+                item, RequestCode.UPDATE_CONSUMER_OFFSET, topic,
+                consumerGroup=group, commitOffset=physical,
+            )
         )  # fmt: skip
-        if answer.code == ResponseCode.SUCCESS:
+        if answer is not None and answer.code == ResponseCode.SUCCESS:
             # Not before: where nothing was stored there, the group would be nowhere.
-            self._access.forget(topic, group, later)
-        if not request.is_oneway:
+            await access.forget_elsewhere(topic, group, elsewhere)
+            access.forget(topic, group, later)
+            if watch is not None:
+                access.cleared(topic, group, segments, item, watch)
+        if answer is not None and not request.is_oneway:
             connection.send(request.reply(answer.code, answer.remark))
 
     def _is_as_physical(self, segments: Segments) -> bool:

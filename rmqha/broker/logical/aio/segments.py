@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rmqha.base.errors import RmqhaError
+from rmqha.broker.groups.aio.offset_requests import NO_ROOM
 from rmqha.broker.groups.aio.ports import Broker
-from rmqha.broker.groups.offset_rules import NOWHERE
+from rmqha.broker.groups.offset_rules import FORGOTTEN_FIELD, NOWHERE
+from rmqha.broker.logical.furthest import Furthest, Key, Seen
 from rmqha.broker.logical.place import LOGICAL_FIELD
 from rmqha.broker.naming.aio.other_sets import OtherSets
+from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import FieldValue, ext_fields, long_field
+from rmqha.remoting.values import as_array, as_object, as_text
 from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments
 
 Later = Mapping[int, int]
 """What a group has stored here for segments behind one, by their physical queue."""
+
+Elsewhere = Sequence[tuple[LogicQueueMappingItem, int]]
+"""The same at other sets."""
 
 FORWARD_TIMEOUT_MS = 3_000
 """Java's ``forwardTimeout``."""
@@ -38,12 +45,16 @@ class SegmentAccess:
     """Reads queues, and groups' offsets in them. All offsets are physical.
 
     Every method raises ``SetUnreachable`` or ``SegmentRefused`` for a segment that is elsewhere.
+
+    Attributes:
+        furthest: behind which segments groups have stored nothing at other sets.
     """
 
     def __init__(self, broker: Broker, sets: OtherSets) -> None:
         self._broker = broker
         self._sets = sets
         self._name = broker.config.broker_name
+        self.furthest = Furthest()
 
     def is_here(self, item: LogicQueueMappingItem) -> bool:
         """Whether a segment is one of this broker set."""
@@ -104,6 +115,16 @@ class SegmentAccess:
             )
         return await self._number(item, RequestCode.GET_EARLIEST_MSG_STORETIME, topic, "timestamp")
 
+    async def groups(self, topic: str, item: LogicQueueMappingItem) -> list[str]:
+        """Groups that may have stored how far they are in a segment (300, which Java's answer, too)."""
+        if self.is_here(item):
+            return self._broker.offsets.table.groups_of(topic)
+        answer = await self.ask(item, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic)
+        if answer.code != ResponseCode.SUCCESS:
+            raise SegmentRefused(item.broker_name, answer.code, answer.remark)
+        members = as_object(fastjson.loads(answer.body))
+        return [as_text(group) for group in as_array(members.get("groupList"))]
+
     async def group_offset(self, topic: str, item: LogicQueueMappingItem, group: str) -> int | None:
         """How far a group is; None where it has stored nothing."""
         if self.is_here(item):
@@ -111,9 +132,10 @@ class SegmentAccess:
             return None if stored == NOWHERE else stored
         code = RequestCode.QUERY_CONSUMER_OFFSET
         try:
-            return await self._number(
+            stored = await self._number(
                 item, code, topic, "offset", consumerGroup=group, setZeroIfNotFound=False
             )
+            return None if stored == NOWHERE else stored
         except SegmentRefused as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
@@ -125,8 +147,9 @@ class SegmentAccess:
         """Store how far a group is."""
         if self.is_here(item):
             offsets, wall_ms = self._broker.offsets, self._broker.clock.wall_ms()
-            if offsets.table.commit(group, topic, item.queue_id, offset, wall_ms):
-                offsets.changed()
+            if not offsets.table.commit(group, topic, item.queue_id, offset, wall_ms):
+                raise SegmentRefused(self._name, ResponseCode.SYSTEM_BUSY, NO_ROOM)
+            offsets.changed()
             return
         code = RequestCode.UPDATE_CONSUMER_OFFSET
         answer = await self.ask(item, code, topic, consumerGroup=group, commitOffset=offset)
@@ -139,6 +162,7 @@ class SegmentAccess:
         self, topic: str, group: str, segments: Segments, item: LogicQueueMappingItem
     ) -> Later:
         """What a group has stored here for segments behind the one that it commits to."""
+        self.furthest.stored(_key(topic, group, segments), item.gen)
         query = self._broker.offsets.table.query
         found = {
             one.queue_id: query(group, topic, one.queue_id)
@@ -158,3 +182,53 @@ class SegmentAccess:
             if offsets.table.query(group, topic, queue_id) == offset:
                 offsets.table.commit(group, topic, queue_id, NOWHERE, wall_ms)
                 offsets.changed()
+
+    @property
+    def _reign(self) -> int:
+        core = self._broker.ha_core
+        return -1 if core is None else core.ha.epochs.last_epoch
+
+    def may_be_elsewhere(
+        self, topic: str, group: str, segments: Segments, item: LogicQueueMappingItem
+    ) -> bool:
+        """Whether a group may have stored something at other sets for later segments."""
+        key = _key(topic, group, segments)
+        return not self.furthest.is_behind(key, self._reign, item.gen) and any(
+            one.gen > item.gen and one.is_decided and not self.is_here(one) for one in segments
+        )
+
+    def watch(self, topic: str, group: str, segments: Segments) -> Seen:
+        """Other sets are asked from now on; what is known until then, for ``cleared``."""
+        return self.furthest.watch(_key(topic, group, segments), self._reign)
+
+    def cleared(
+        self, topic: str, group: str, segments: Segments, item: LogicQueueMappingItem, before: Seen
+    ) -> None:
+        """Nothing is stored behind a segment, unless something was since the watch began."""
+        self.furthest.cleared(_key(topic, group, segments), before, item.gen)
+
+    async def later_elsewhere(
+        self, topic: str, group: str, segments: Segments, item: LogicQueueMappingItem
+    ) -> Elsewhere:
+        """What a group has stored at other sets for segments behind the one that it commits to."""
+        found = []
+        for one in segments:
+            if one.gen > item.gen and one.is_decided and not self.is_here(one):
+                offset = await self.group_offset(topic, one, group)
+                if offset is not None:
+                    found.append((one, offset))
+        return found
+
+    async def forget_elsewhere(self, topic: str, group: str, later: Elsewhere) -> None:
+        """The same as ``forget`` at other sets; one that is Java's, or older than this, refuses it."""
+        for item, offset in later:
+            answer = await self.ask(
+                item, RequestCode.UPDATE_CONSUMER_OFFSET, topic, consumerGroup=group,
+                commitOffset=NOWHERE, **{FORGOTTEN_FIELD: offset},
+            )  # fmt: skip
+            if answer.code != ResponseCode.SUCCESS:
+                raise SegmentRefused(item.broker_name, answer.code, answer.remark)
+
+
+def _key(topic: str, group: str, segments: Segments) -> Key:
+    return topic, group, segments[-1].queue_id
