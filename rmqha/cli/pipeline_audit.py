@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.cli.pipeline_exits import EXIT_FOUND, usage_errors
@@ -15,6 +16,7 @@ from rmqha.pipeline import session
 
 if TYPE_CHECKING:
     from rmqha.pipeline.commitlog.compare import Difference
+    from rmqha.pipeline.commitlog.hashed_store import HashedStore
 
 
 @click.command("replica-audit")
@@ -108,15 +110,16 @@ def _span(text: str) -> tuple[int, int]:
 
 
 def _compare(paths: Sequence[str]) -> None:
-    from rmqha.pipeline.commitlog.hashed_store import compare, decode
-    from rmqha.pipeline.commitlog.store_folder import refuse_twice
+    from rmqha.pipeline.commitlog.distinct import refuse_twice
+    from rmqha.pipeline.commitlog.hashed_store import compare
 
-    stores = [decode(_file(path), path) for path in paths]
+    stores = _hashed(paths)
     refuse_twice(paths)
     found = compare(stores)
     _tell(found.differences)
     for start, stop in found.unnamed:
-        print(f"bytes {start} to {stop} differ: hash both with --records {start}-{stop}")
+        print(f"bytes {start} to {stop} differ: hash all with --records {start}-{stop}")
+    _tell_nameless(found.nameless)
     for start, stop in found.left_out:
         print(f"bytes {start} to {stop} were not compared: not all stores were hashed so far")
     print(f"{found.ranges} ranges compared, {len(found.different)} differ")
@@ -124,6 +127,37 @@ def _compare(paths: Sequence[str]) -> None:
         sys.exit(EXIT_FOUND)
     if not found.ranges:
         raise ConfigInvalid("nothing was compared: the stores have no bytes in common")
+    _refuse_alone([stores[index].store for index in found.alone])
+
+
+def _hashed(paths: Sequence[str]) -> list[HashedStore]:
+    """Those of one name with their files: each machine may call its store ``store``."""
+    from rmqha.pipeline.commitlog.hashed_store import decode
+
+    found = [decode(_file(path), path) for path in paths]
+    names = [one.store for one in found]
+    return [
+        replace(one, store=f"{one.store} ({path})") if names.count(one.store) > 1 else one
+        for one, path in zip(found, paths, strict=True)
+    ]
+
+
+def _tell_nameless(spans: Iterable[tuple[int, int]]) -> None:
+    for start, stop in spans:
+        print(f"bytes {start} to {stop} differ, and no message in them was found that does")
+
+
+def _refuse_alone(names: Sequence[str]) -> None:
+    """See that something of every store was compared.
+
+    Raises:
+        ConfigInvalid: nothing of one was; the others agree.
+    """
+    if names:
+        raise ConfigInvalid(
+            f"nothing of {', '.join(names)} was compared: no other store has bytes of its ranges."
+            " The others are equal"
+        )
 
 
 def _file(path: str) -> bytes:
@@ -144,6 +178,7 @@ def _audit(stores: Sequence[str], up_to: int | None, page: str | None, master: s
     with shown(spark, "replica-audit", log_bytes(opened), unit="ranges"):
         found = audit.run(spark, stores, up_to=up_to)
     _tell(found.differences)
+    _tell_nameless(found.nameless)
     different = len(found.ranges_different)
     low, high = found.plan.low, found.plan.high
     if found.plan.end > high:
@@ -161,6 +196,7 @@ def _audit(stores: Sequence[str], up_to: int | None, page: str | None, master: s
             "nothing was compared: no two stores have bytes in common"
             + ("" if found.plan.confirm_offset is None else f" before {found.plan.confirm_offset}")
         )
+    _refuse_alone(found.alone)
 
 
 def _check_folder(path: str) -> None:

@@ -13,7 +13,7 @@ from rmqha.pipeline.histories.clients import LONGER_THAN_MS
 from rmqha.pipeline.jobs.report_page import REPORT, moment
 
 if TYPE_CHECKING:
-    from rmqha.pipeline.jobs import history_check as job
+    from rmqha.pipeline.jobs.history_findings import Finding
 
 
 @click.command("history-check")
@@ -39,7 +39,7 @@ def history_check_command(
 ) -> None:
     """Judge client histories (FILES of one run): lost, duplicated, reordered, unavailable.
 
-    Exits with 1 when an acknowledged message was not read.
+    Exits with 1 when an acknowledged message was not read, or two messages had one place.
     """
     from rmqha.pipeline.jobs import history_check as job
     from rmqha.pipeline.spark.progress import shown, stored_bytes
@@ -58,8 +58,7 @@ def history_check_command(
         print(f"{history} line {line}: {why}")
     print("records: " + _tally(checked.records))
     print(f"findings: {_tally(checked.counts)}; {checked.damaged} damaged lines")
-    lost = checked.counts.get("lost", 0) - (checked.unread if unread_ok else 0)
-    if lost:
+    if checked.is_bad(unread_ok=unread_ok):
         sys.exit(EXIT_FOUND)
 
 
@@ -67,7 +66,7 @@ def _tally(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
 
 
-def _line(one: job.Finding) -> str:
+def _line(one: Finding) -> str:
     parts = [one.kind, one.topic or ""]
     if one.queue is not None:
         parts.append(f"{one.broker} queue {one.queue} offset {one.offset}")

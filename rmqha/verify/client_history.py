@@ -20,7 +20,9 @@ missing shows. All times are wall clock milliseconds::
 ``key`` names one message for good: all attempts to send it, and every reading of it. ``broker`` is
 the name of the broker set. ``fail`` means not acknowledged: the message may be stored or not. A
 ``send`` without ``ack`` or ``fail`` has an unknown end. ``end`` says that the queue held nothing
-from this offset on when all senders had stopped: what was acknowledged there before is lost.
+from this offset on when all senders had stopped: what was acknowledged there before is lost, also
+when it was read before. A queue whose messages have expired ends where it ended, not at 0. Whoever
+reads a message without a key gives it the key ``at queue:offset``.
 
 What does not live here: files and clocks; judging is the pipeline's (``history-check``).
 """
@@ -37,7 +39,8 @@ from rmqha.base.errors import RemoteProtocolError
 
 FORMAT_VERSION = 1
 LINE_BYTES_MAX = 1 << 20
-Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+NATURAL_MAX = (1 << 63) - 1
+Natural = Annotated[int, msgspec.Meta(ge=0, le=NATURAL_MAX)]
 
 
 class Header(Struct, frozen=True, tag="history", tag_field="op", forbid_unknown_fields=True):

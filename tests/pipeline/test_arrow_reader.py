@@ -290,6 +290,11 @@ async def test_log_when_it_is_gone_as_a_whole_then_said(tmp_path: Path) -> None:
         ({"since": "yesterday"}, "since='yesterday'"),
         ({"until": True}, "until=True"),
         ({"mode": "strict"}, "mode=strict must be one of PERMISSIVE, DROPMALFORMED, FAILFAST"),
+        ({"mode": None}, "mode=None must be one of"),
+        ({"topic": [1]}, r"topic=\[1\] must be a text, or texts"),
+        ({"topic": 5}, "topic=5 must be a text, or texts"),
+        ({"since": 10, "until": 5}, "since=10 is behind until=5"),
+        ({"up_to": "9" * 5000}, "upTo=999"),
     ],
 )
 async def test_argument_when_wrong_then_named(
@@ -300,6 +305,12 @@ async def test_argument_when_wrong_then_named(
     with pytest.raises(ConfigInvalid, match=what) as caught:
         read(tmp_path, **arguments)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
+
+
+async def test_times_when_they_are_one_then_no_row_and_no_error(tmp_path: Path) -> None:
+    """Windows that follow each other may be empty."""
+    await written(tmp_path, messages(1))
+    assert read(tmp_path, since=5, until=5).to_table().num_rows == 0
 
 
 def test_store_when_it_is_given_twice_then_said(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from rmqha.pipeline.commitlog.compare import log_end
 from rmqha.pipeline.commitlog.splits import Part
 from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.pipeline.lake import cells
-from rmqha.pipeline.lake.cells import CellWork, _damage, write_cell
+from rmqha.pipeline.lake.cells import DAY_US, CellWork, _damage, in_groups, write_cell
 from rmqha.pipeline.lake.layout import SetName, topic_folder
 from rmqha.pipeline.lake.parquet_out import CODEC
 from tests.pipeline.stores import messages, written
@@ -366,3 +366,17 @@ async def test_cell_when_a_file_before_a_hole_is_empty_then_somebody_reads_it(
     assert hurt.cells == work.cells
     part = hurt.parts(second.base)[-1]
     assert (part.start, part.stop, part.missing) == (0, 0, FILE_BYTES)
+
+
+def test_rows_when_stored_before_1970_then_in_the_day_that_it_was() -> None:
+    """A clock that was not set: its last moment before that year is of the year before."""
+    at = [-DAY_US - 1, -DAY_US, -1, 0, DAY_US - 1]
+    rows = pa.table(
+        {
+            "topic": ["t"] * len(at),
+            "storeTimestamp": pa.array(at, pa.timestamp("us", "UTC")),
+            "queueId": pa.array([0] * len(at), pa.int32()),
+        }
+    )
+    _, groups, _ = in_groups(rows)
+    assert [(one.day, one.stop - one.start) for one in groups] == [(-2, 1), (-1, 2), (0, 2)]

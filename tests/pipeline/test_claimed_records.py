@@ -15,12 +15,14 @@ from msgspec import Struct
 
 from rmqha.pipeline.commitlog import claimed_records, splits
 from rmqha.pipeline.commitlog.batches import Wanted, read_part
+from rmqha.pipeline.commitlog.claim_coverage import ClaimCoverage
 from rmqha.pipeline.commitlog.claimed_records import ClaimedRecords
 from rmqha.pipeline.commitlog.claims import Claims, Sought, claims
 from rmqha.pipeline.commitlog.columns import SCHEMA
 from rmqha.pipeline.commitlog.splits import plan
 from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.store.consume_queue import UNIT
+from rmqha.store.record import MAGIC_V1
 from tests.pipeline.stores import messages, written
 from tests.pipeline.synthetic import SyntheticStore
 from tests.pipeline.test_topic_reads import DAMAGE, STORED, Damage, inflict, rows
@@ -244,3 +246,15 @@ def test_batches_when_large_then_they_are_cut_by_bytes(
     assert [at for batch in found for at in batch] == [one.at for one in made]
     assert max(len(batch) for batch in found) > 2
     assert max(batch[-1] - batch[0] for batch in found) < most
+
+
+def test_claim_when_false_behind_a_hole_then_dropped() -> None:
+    """What stands behind an edge is doubted as well as what stands before it."""
+    data = bytearray(400)
+    for at in (0, 250):
+        data[at : at + 8] = (100).to_bytes(4) + MAGIC_V1.to_bytes(4)
+        data[at + 28 : at + 36] = at.to_bytes(8)
+    at, size = np.array([0, 150, 250]), np.array([100, 100, 100])
+    found = ClaimCoverage(Claims(at, size, np.zeros(3, np.bool_)), memoryview(data), 0, 0)
+    assert found.stretch(150) is None
+    assert found.next_after(0) == 250

@@ -151,6 +151,8 @@ def failed(start_ms: int, end_ms: int | None) -> Attempt:
         ([acked(0, 5), acked(2, 300), acked(6, 8)], [(8, 300, 1, True)]),
         # Nothing was ever acknowledged, and the last attempt has no known end.
         ([failed(0, 60), failed(70, 130), failed(140, None)], [(0, 140, 3, False)]),
+        # The clock was set back while it was tried: it ended when it began, at least.
+        ([failed(0, 300), acked(250, 20)], [(0, 250, 2, True)]),
         # A short one.
         ([failed(0, 60), acked(65, 90)], []),
     ],

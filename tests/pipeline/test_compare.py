@@ -9,15 +9,19 @@ import pytest
 from rmqha.pipeline import read
 from rmqha.pipeline.commitlog import compare
 from rmqha.pipeline.commitlog.compare import (
+    Difference,
     Range,
+    Span,
+    alone,
     differences,
     hash_of,
     log_end,
+    nameless,
     plan_ranges,
     records_of,
 )
 from rmqha.pipeline.commitlog.store_folder import open_replica
-from rmqha.pipeline.jobs.audit import Hashed, different
+from rmqha.pipeline.jobs.audit import Audit, Hashed, different, report
 from rmqha.store.consume_queue import UNIT
 from tests.pipeline.synthetic import SyntheticStore, Written
 
@@ -213,3 +217,87 @@ def test_range_when_a_record_crosses_its_beginning_then_that_is_seen_too(
     ] == [(records[8].at + records[8].size, True)], (
         "a message longer than a range is found from its middle"
     )
+
+
+A, B, C = (0, 100), (100, 200), (200, 300)
+
+
+@pytest.mark.parametrize(
+    ("spans", "lonely"),
+    [
+        ([[A, B], [A, B]], []),
+        ([[A, B], [A, B], []], [2]),
+        ([[A, B], [C], [B]], [1]),
+        ([[A], [B], [C]], [0, 1, 2]),
+        ([[A, A], [B, C], [C]], [0]),
+        ([[], []], [0, 1]),
+    ],
+)
+def test_replica_when_it_shares_no_range_with_another_then_named(
+    spans: list[list[Span]], lonely: list[int]
+) -> None:
+    """A mount that was missing: the others were equal, and so it was said of all three."""
+    assert alone(spans) == lonely
+
+
+def test_plan_when_a_store_is_empty_then_it_has_nothing_in_common(tmp_path: Path) -> None:
+    """The plan of the other two says so."""
+    for name in "ab":
+        store(tmp_path / name)
+    (tmp_path / "c" / "commitlog").mkdir(parents=True)
+    plan = plan_ranges([open_replica(str(tmp_path / name)) for name in "abc"])
+    assert {one.replica for one in plan.ranges} == {0, 1}
+
+
+def differing(at: int, size: int) -> Difference:
+    return Difference(at, size, None, None, None, (), "")
+
+
+@pytest.mark.parametrize(
+    ("places", "left"),
+    [
+        ([], [A, B]),
+        ([(0, 100)], [B]),
+        ([(99, 1)], [B]),
+        ([(99, 2)], []),
+        ([(100, 1)], [A]),
+        ([(200, 10)], [A, B]),
+        ([(50, 10), (150, 10)], []),
+    ],
+)
+def test_range_when_no_message_in_it_is_named_then_told(
+    places: list[tuple[int, int]], left: list[Span]
+) -> None:
+    """A byte between two files' last records was counted, and nobody said where it was."""
+    assert nameless([A, B], [differing(*one) for one in places]) == left
+
+
+@pytest.mark.parametrize(
+    ("compared", "bad", "lonely", "told"),
+    [
+        (3, (), (), "The replicas are equal."),
+        (3, (), ("c",), "The others are equal; nothing of c was compared."),
+        (3, (A,), ("c",), "The replicas differ."),
+        (0, (), ("a", "b"), "Nothing was compared."),
+    ],
+)
+def test_page_when_not_all_was_compared_then_it_does_not_say_equal(
+    tmp_path: Path, compared: int, bad: tuple[Span, ...], lonely: tuple[str, ...], told: str
+) -> None:
+    """It is what people keep."""
+    for name in "ab":
+        store(tmp_path / name)
+    plan = plan_ranges([open_replica(str(tmp_path / name)) for name in "ab"])
+    page = report(["a", "b", "c"], Audit(plan, compared, bad, (), bad, lonely))
+    assert told in page
+    assert page.count(" equal") == ("equal" in told)
+    assert ('<td class="n">100</td>' in page) == bool(bad)
+
+
+def test_plan_when_one_replica_is_longer_then_up_to_where_two_have_bytes(tmp_path: Path) -> None:
+    """What only one has can be compared with nothing."""
+    ends = [store(tmp_path / name, count=count)[1] for name, count in (("a", 70), ("b", 50))]
+    replicas = [open_replica(str(tmp_path / name)) for name in "ab"]
+    plan = plan_ranges(replicas)
+    assert (plan.high, plan.end) == (ends[1], ends[1])
+    assert ends[1] < ends[0]

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from rmqha.cli.pipeline import main
 from rmqha.controller.raft import wal_layout as layout
+from rmqha.pipeline.jobs.controller_history import entries, rows_of, states
 from rmqha.pipeline.spark.paths import literal
 from tests.pipeline.test_controller_log import (
     STORY,
@@ -145,3 +146,29 @@ def test_table_when_the_store_is_a_new_one_of_that_name_then_what_it_has_counts(
     run(store, "-o", out)
     rows = spark.read.parquet(str(out / "entries")).where("term < 3 AND logIndex > 0").collect()
     assert {row.status for row in rows} == {"logged"}
+
+
+def test_entries_when_a_snapshot_was_installed_then_what_it_holds_is_not_called_cut(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Of another node, which was ahead: a state of before was known, and was no more. Entry 5 of the
+    snapshot is of another term than this log's."""
+    store = tmp_path / "n0"
+    reset = frame(8, (layout.RESET, 5, 2), entry(6, 2))
+    write_segment(store, [*story_frames(), reset])
+    write_snapshot(store, 3)
+    write_snapshot(store, 5, state_at(2))
+    files = spark.createDataFrame([("n0", str(store))], "replica string, path string")
+    found = entries(rows_of(files)).cache()
+    told = {
+        (row.logIndex, row.term): row.status
+        for row in found.where("kind NOT IN ('Open', 'Snapshot', 'Reset')").collect()
+    }
+    assert told == {
+        (1, 1): "committed", (2, 1): "committed", (3, 1): "committed", (4, 1): "logged",
+        (5, 1): "cut", (6, 1): "cut", (6, 2): "logged",
+    }  # fmt: skip
+    facts = states(found, [2, 4, 5, 6]).collect()
+    assert {row.at for row in facts} == {2, 4, 5, 6}
+    assert {row._unknown for row in facts} == {None}
+    found.unpersist()

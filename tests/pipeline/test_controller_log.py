@@ -305,3 +305,22 @@ def test_path_when_no_controllers_store_then_said(tmp_path: Path) -> None:
     (tmp_path / "x.wal").write_bytes(b"")
     with pytest.raises(ConfigInvalid, match="no controller's store"):
         find_store(os.fspath(tmp_path))
+
+
+def test_digest_when_of_another_index_than_the_mark_then_it_contradicts_nothing(
+    tmp_path: Path,
+) -> None:
+    """Its mark is not in what is left of the log; the state at another one is another."""
+    records = [to_mark(StateMarked(1)), to_mark(StateCompared(6, "0" * 16))]
+    extra = [frame(at + 1, (layout.ENTRY, at, 1, one)) for at, one in enumerate(records, 7)]
+    write_segment(tmp_path, [*story_frames(), *extra])
+    assert not [one.unknown for one in facts(known(rows(tmp_path)), [8]) if one.unknown]
+
+
+def test_tail_when_of_an_older_segment_then_damage(tmp_path: Path) -> None:
+    """Only the last segment's was never acknowledged: others went on behind this one."""
+    whole = story_frames()
+    write_segment(tmp_path, [*whole[:3], whole[3][: layout.ALIGNMENT + 3]])
+    write_segment(tmp_path, [frame(5, opening()), *whole[5:]], first_seq=5)
+    told = [one.corrupt for one in rows(tmp_path) if one.corrupt]
+    assert told[:1] == ["damaged frames"]

@@ -524,3 +524,48 @@ async def test_cell_when_its_only_record_is_rotten_then_the_lake_keeps_what_it_h
         spark.read.parquet(str(out)).where(f"physicalOffset = {victim.physical_offset}").collect()
     )
     assert [(row.crcOk, bytes(row.body)) for row in rows] == [(True, victim.body)]
+
+
+async def test_topic_when_exported_alone_then_other_topics_damage_stays(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its bodies alone were looked at, and all that had rotted elsewhere was forgotten."""
+    records = await written(tmp_path / "store", messages(30))
+    store, out = identify(tmp_path / "store", "broker-a"), tmp_path / "lake"
+    victims = [next(one for one in records if one.topic == topic and len(one.body) > 50)
+               for topic in TOPICS[:2]]  # fmt: skip
+    before = [rot(tmp_path / "store", one) for one in victims]
+    run(out, store)
+    path = tmp_path / "store" / "commitlog"
+    path /= f"{victims[1].physical_offset // FILE_BYTES * FILE_BYTES:020d}"
+    path.write_bytes(before[1])
+
+    def told() -> set[int]:
+        return {row.physicalOffset for row in spark.read.parquet(str(out / "_corrupt")).collect()}
+
+    assert told() == {one.physical_offset for one in victims}
+    assert "0 damaged" in run(out, store, "-t", TOPICS[2])
+    assert told() == {one.physical_offset for one in victims}
+    assert "0 damaged" in run(out, store, "-t", TOPICS[1])
+    assert told() == {victims[0].physical_offset}
+
+
+async def test_topic_when_all_of_it_was_cut_then_exported_if_another_topic_tells_whose_log_it_is(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A rare topic whose only message was lost in a crash stood still for good."""
+    kept = [one._replace(topic="orders") for one in messages(20)]
+    await written(tmp_path / "old", kept)
+    shutil.copytree(tmp_path / "old", tmp_path / "new")
+    for seed, name in ((5, "old"), (6, "new")):
+        await written(tmp_path / name, [messages(1, seed=seed)[0]._replace(topic="x")])
+    lakes = [tmp_path / "both", tmp_path / "alone"]
+    for lake in lakes:
+        arguments = ["-t", "x"] if lake.name == "alone" else []
+        run(lake, f"a={tmp_path / 'old'}", *arguments)
+    assert "1 rows written, 1 replaced" in run(lakes[0], f"a={tmp_path / 'new'}", "-t", "x")
+    done = CliRunner().invoke(
+        main, ["export", f"a={tmp_path / 'new'}", "-t", "x", "-o", str(lakes[1])]
+    )
+    assert done.exit_code == 2, "nothing in the lake tells"
+    assert "delete *a@* of these topics in the lake" in done.stderr

@@ -167,3 +167,12 @@ def test_file_when_no_log_then_said(tmp_path: Path, content: bytes | None) -> No
         path.write_bytes(content)
     with pytest.raises(ConfigInvalid):
         check_log(str(path))
+
+
+def test_brokers_log_when_its_store_was_opened_anew_then_its_role_of_before_is_over(
+    tmp_path: Path,
+) -> None:
+    """Until the controller gives it one again: it was no second registration of that reign."""
+    lines = [*MASTER, RETURNED[0], at(900, "registered", name_server="127.0.0.1:1", broker_id=0)]
+    path = write_log(tmp_path / "log", lines)
+    assert seen(path) == [("active", 2, 23), ("registered", 2, 26)]

@@ -12,7 +12,15 @@ from click.testing import CliRunner, Result
 from rmqha.base.errors import ConfigInvalid
 from rmqha.cli.pipeline import main
 from rmqha.pipeline.commitlog import hashed_store
-from rmqha.pipeline.commitlog.hashed_store import compare, decode, encode, hash_store
+from rmqha.pipeline.commitlog.compare import Seen
+from rmqha.pipeline.commitlog.hashed_store import (
+    HashedRange,
+    HashedStore,
+    compare,
+    decode,
+    encode,
+    hash_store,
+)
 from rmqha.pipeline.commitlog.store_folder import StoreFolder, open_replica
 from rmqha.store.record import Record
 from tests.pipeline.stores import identify, messages, written
@@ -117,7 +125,7 @@ def test_epochs_when_unlike_then_a_difference(stores: Stores) -> None:
     (b / "epochFileCheckpoint").write_text(f"2\n0\n1-0\n2-{records[60].physical_offset}\n")
     done = audit("--compare", hashed(a), hashed(b))
     assert done.exit_code == 1
-    assert "differ: hash both" in done.output
+    assert "differ: hash all" in done.output
 
 
 @pytest.mark.costly
@@ -183,3 +191,80 @@ def test_files_when_they_cannot_be_compared_then_said(stores: Stores, tmp_path: 
         assert done.exit_code == 2, done.output
         assert line in done.output
         assert len(done.output.splitlines()) == 1
+
+
+def test_byte_when_behind_the_last_message_of_a_file_then_its_range_is_told(
+    stores: Stores,
+) -> None:
+    """One of three differed there, and with the records of all of them nothing was named."""
+    a, b, records = stores
+    c = a.with_name("c")
+    shutil.copytree(a, c)
+    first = open_replica(str(a)).files[0]
+    last = max(
+        one.physical_offset + one.size for one in records if one.physical_offset < first.size
+    )
+    assert last + 8 < first.size, "the blank has a tail that nobody reads"
+    flip(c, first.size - 1)
+    span = f"0-{first.size}"
+    told = f"bytes 0 to {first.size} differ"
+    some = [hashed(one, "--records", span) for one in (a, b)]
+    done = audit("--compare", *some, hashed(c))
+    assert (done.exit_code, done.output.splitlines()[0]) == (
+        1,
+        f"{told}: hash all with --records {span}",
+    )
+    done = audit("--compare", *some, hashed(c, "--records", span))
+    assert (done.exit_code, done.output.splitlines()[0]) == (
+        1,
+        f"{told}, and no message in them was found that does",
+    )
+
+
+def test_store_when_it_has_nothing_that_others_have_then_named_and_no_success(
+    stores: Stores,
+) -> None:
+    """Its mount was missing."""
+    a, b, _ = stores
+    c = a.with_name("c")
+    (c / "commitlog").mkdir(parents=True)
+    done = audit("--compare", *map(hashed, (a, b, c)))
+    assert done.exit_code == 2
+    assert "pipeline: nothing of c was compared" in done.stderr
+
+
+def test_files_when_their_stores_have_one_name_then_told_apart(stores: Stores) -> None:
+    """Each machine's is called store: who has what could not be told."""
+    a, b, records = stores
+    hurt = next(one for one in records if len(one.body) > 100)
+    flip(b, body_start(hurt) + 50)
+    span = (hurt.physical_offset, hurt.physical_offset + 1)
+    for one in (a, b):
+        found = hash_store(open_replica(str(one), "store"), SEED, by_record=[span])
+        one.with_suffix(".json").write_bytes(encode(found))
+    done = audit("--compare", a.with_suffix(".json"), b.with_suffix(".json"))
+    assert f": store ({a}.json): " in done.output
+    assert f"; store ({b}.json): " in done.output
+
+
+def test_epochs_when_they_begin_alike_and_have_other_numbers_then_a_difference(
+    stores: Stores,
+) -> None:
+    """The same bytes of another reign."""
+    a, b, records = stores
+    (b / "epochFileCheckpoint").write_text(f"2\n0\n1-0\n3-{records[70].physical_offset}\n")
+    found = compare([hash_store(open_replica(str(one)), SEED) for one in (a, b)])
+    assert found.different[0][0] == records[70].physical_offset
+
+
+def test_message_when_it_crosses_into_the_range_that_differs_then_named() -> None:
+    """It begins in one that is equal."""
+
+    def told(name: str, hash_: str, checksum: int) -> HashedStore:
+        seen = Seen(0, None, 90, 20, "t", 0, 7, checksum, None)
+        ranges = [HashedRange(0, 100, None, "same"), HashedRange(100, 200, None, hash_)]
+        return HashedStore(1, name, "", "mark", 100, None, ranges, [seen])
+
+    found = compare([told("a", "x", 1), told("b", "y", 2)])
+    assert [one.physical_offset for one in found.differences] == [90]
+    assert (found.different, found.unnamed, found.nameless) == (((100, 200),), (), ())

@@ -106,6 +106,8 @@ def test_delay_when_it_has_a_unit_then_so_long(text: str, milliseconds: int) -> 
         ({"includeHeaders": "yes"}, "includeHeaders=yes"),
         ({"nameServer": " "}, "nameServer is empty"),
         ({"nameServer": "here"}, "here"),
+        ({"nameServer": ";"}, "nameServer=; names none"),
+        ({"nameServer": " , ;"}, "names none"),
         ({"subscribe": "other"}, "needs one of"),
         ({"topic": "or ders"}, "or ders"),
         ({"startingOffsets": "first"}, "startingOffsets=first"),
@@ -113,6 +115,11 @@ def test_delay_when_it_has_a_unit_then_so_long(text: str, milliseconds: int) -> 
         ({"startingOffsets": '{"t":{"a":{"x":3}}}'}, "startingOffsets="),
         ({"startingOffsets": '{"t":{"a":{"0":true}}}'}, "startingOffsets="),
         ({"startingOffsets": "[1]"}, "startingOffsets="),
+        ({"startingOffsets": '{"t":{"a":{"0":1,"00":2}}}'}, "startingOffsets="),
+        ({"startingOffsets": '{"t":{"a":{"0":1,"0":2}}}'}, "startingOffsets="),
+        ({"startingOffsets": '{"t":{"a":{"0":1}},"t":{"a":{"1":2}}}'}, "startingOffsets="),
+        ({"startingOffsets": "[" * 100_000}, "startingOffsets="),
+        ({"startingOffsets": '{"t":{"a":{"0":' + "1" * 5000 + "}}}"}, "startingOffsets="),
         ({"startingOffsets": "latest", "startingTimestamp": "5"}, "exclude"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp=yesterday"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger=0"),
@@ -135,7 +142,18 @@ def test_option_when_it_misses_then_named(missing: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["t", "[]", "{}", '{"t":[0]}', '{"t":{"b":0}}', '{"t":{"b":[-1]}}', '{"t":{"b":[]}}']
+    "text",
+    [
+        "t",
+        "[]",
+        "{}",
+        '{"t":[0]}',
+        '{"t":{"b":0}}',
+        '{"t":{"b":[-1]}}',
+        '{"t":{"b":[]}}',
+        "[" * 100_000,
+        '{"t":{"b":[0]},"t":{"c":[0]}}',
+    ],
 )
 def test_assignment_when_it_names_no_queue_then_said(text: str) -> None:
     """Kafka's form has no broker, and is no assignment here."""
@@ -177,3 +195,9 @@ def test_sink_when_given_options_then_read_or_refused() -> None:
     ):
         with pytest.raises(ConfigInvalid, match=what):
             write_options(LEAST | more)
+
+
+def test_trigger_when_its_least_is_its_most_then_each_batch_is_of_that_size() -> None:
+    """Nothing contradicts there."""
+    found = read_options(LEAST | {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "5"})
+    assert (found.max_offsets_per_trigger, found.min_offsets_per_trigger) == (5, 5)

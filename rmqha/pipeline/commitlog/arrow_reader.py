@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from rmqha.base.errors import ConfigInvalid
 from rmqha.pipeline.commitlog.batches import Bounds, Mode, Wanted, read_part, topics_named
 from rmqha.pipeline.commitlog.columns import SCHEMA
+from rmqha.pipeline.commitlog.distinct import distinct
 from rmqha.pipeline.commitlog.pruning import plan_wanted
 from rmqha.pipeline.commitlog.splits import Part
 from rmqha.pipeline.commitlog.store_folder import (
     StoreFolder,
     open_replica,
-    refuse_twice,
     split_stores,
 )
 from rmqha.pipeline.commitlog.up_to import UpTo
@@ -61,6 +61,9 @@ class CommitLog:
         until: Moment | None = None,
     ) -> pa.RecordBatchReader:
         """The rows as a stream of batches, one store behind the other, each in its log's order.
+
+        Damage inside of records, whose parts do not fill them, comes in front of the other rows of
+        its stretch of the log, some ten thousand records at most.
 
         Args:
             columns: instead of those that were named before.
@@ -127,9 +130,7 @@ def read(
         ConfigInvalid: no store is there, or an argument is wrong.
         StoreCorrupted: a store's identity or epoch file is damaged.
     """
-    if mode.upper() not in Mode.__members__:
-        raise ConfigInvalid(f"mode={mode} must be one of {', '.join(Mode.__members__)}")
-    start = Wanted(_WITHOUT_BODY, mode=Mode[mode.upper()])
+    start = Wanted(_WITHOUT_BODY, mode=_mode(mode))
     wanted = _narrowed(start, columns, topic, since, until)
     stores = _stores(path)
     limit = UpTo.parse(None if up_to is None else str(up_to))
@@ -147,8 +148,7 @@ def _stores(path: Path | Mapping[str, Path]) -> list[tuple[str, str]]:
         found = [("", os.fspath(path))]
     if not found:
         raise ConfigInvalid("read needs a path: read('/store') or read('a=/store1,b=/store2')")
-    refuse_twice(root for _, root in found)
-    return found
+    return distinct(found)
 
 
 def _narrowed(
@@ -162,15 +162,33 @@ def _narrowed(
     if columns is not None:
         wanted = replace(wanted, columns=_columns(columns))
     if topic is not None:
-        names = topics_named(topic) if isinstance(topic, str) else frozenset(topic)
+        names = _topics(topic)
         if not names:
             raise ConfigInvalid("topic names none")
         before = wanted.topics
         wanted = replace(wanted, topics=names if before is None else before & names)
     low = Bounds() if since is None else Bounds(low=_ms("since", since))
     high = Bounds() if until is None else Bounds(high=_ms("until", until) - 1)
+    if low.low > high.high + 1:
+        raise ConfigInvalid(f"since={since} is behind until={until}")
     times = wanted.store_timestamp.cut(low.low, low.high).cut(high.low, high.high)
     return replace(wanted, store_timestamp=times)
+
+
+def _mode(said: object) -> Mode:
+    if not isinstance(said, str) or said.upper() not in Mode.__members__:
+        raise ConfigInvalid(f"mode={said} must be one of {', '.join(Mode.__members__)}")
+    return Mode[said.upper()]
+
+
+def _topics(said: object) -> frozenset[str]:
+    if isinstance(said, str):
+        return topics_named(said)
+    listed = list(said) if isinstance(said, Iterable) else [said]
+    names = frozenset(one for one in listed if isinstance(one, str))
+    if not all(isinstance(one, str) for one in listed):
+        raise ConfigInvalid(f"topic={said!r} must be a text, or texts")
+    return names
 
 
 def _columns(names: Iterable[str]) -> tuple[str, ...]:

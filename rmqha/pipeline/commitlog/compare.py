@@ -8,7 +8,8 @@ the records; only hashes and names travel.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
@@ -22,6 +23,7 @@ from rmqha.pipeline.commitlog.splits import Part
 from rmqha.pipeline.commitlog.store_folder import LogFile, StoreFolder, log_pages
 from rmqha.store.crc import crc32
 
+Span = tuple[int, int]
 RANGE_BYTES = 16 << 20
 _LOOK_BACK = (64 << 10, 8 << 20)
 """How far before a range the message that crosses its beginning is looked for, at first."""
@@ -167,6 +169,22 @@ def _range_of(replica: StoreFolder, index: int, start: int, stop: int) -> Range 
 def _epoch_of(replica: StoreFolder, offset: int) -> int | None:
     at = bisect_right([first for first, _ in replica.epochs], offset) - 1
     return replica.epochs[at][1] if at >= 0 else None
+
+
+def alone(spans: Sequence[Collection[Span]]) -> list[int]:
+    """Which of some replicas have no range that another has, too: nothing of them is compared."""
+    shared = Counter(span for mine in spans for span in set(mine))
+    return [index for index, mine in enumerate(spans) if all(shared[span] == 1 for span in mine)]
+
+
+def nameless(spans: Iterable[Span], found: Iterable[Difference]) -> list[Span]:
+    """Ranges in which no message is named: they differ between messages, or behind the last one."""
+    places = [(one.physical_offset, one.physical_offset + one.size) for one in found]
+    return [
+        (start, stop)
+        for start, stop in spans
+        if not any(at < stop and end > start for at, end in places)
+    ]
 
 
 def hash_of(one: Range, seed: bytes) -> str:

@@ -22,7 +22,7 @@ PACKED = (".gz", ".zst", ".bz2", ".lz4")
 """Names of packed files end so; pyarrow tells the codec by it."""
 CHUNK_BYTES = 8 << 20
 _SCHEME = "://"
-_HADOOPS = "s3a://"
+HADOOPS = "s3a://"
 """Hadoop's name for what pyarrow calls ``s3``."""
 
 
@@ -79,8 +79,8 @@ def file_system(path: str) -> tuple[Any, str]:
 
     if not has_scheme(path):
         return fs.LocalFileSystem(), path
-    if path.startswith(_HADOOPS):
-        path = "s3://" + path.removeprefix(_HADOOPS)
+    if path.startswith(HADOOPS):
+        path = "s3://" + path.removeprefix(HADOOPS)
     try:
         return fs.FileSystem.from_uri(path)  # type: ignore[no-any-return]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:

@@ -19,8 +19,11 @@ from rmqha.pipeline.commitlog.compare import (
     RANGE_BYTES,
     Difference,
     Seen,
+    Span,
+    alone,
     differences,
     hash_of,
+    nameless,
     plan_alone,
     records_of,
 )
@@ -28,7 +31,6 @@ from rmqha.pipeline.commitlog.store_folder import StoreFolder, read_identity
 
 FILE_FORMAT = 1
 SEED_CHARACTERS_MIN = 16
-Span = tuple[int, int]
 
 
 class HashedRange(Struct, frozen=True, array_like=True):
@@ -71,15 +73,19 @@ class Compared(Struct, frozen=True):
         ranges: that at least two stores have alike in place.
         different: ranges that differ in bytes, epoch, or in where they begin and end.
         differences: message by message, of those whose records at least two files have.
-        unnamed: ranges that differ and have no records in the files.
+        unnamed: ranges that differ and of which not all that have them tell the records.
+        nameless: ranges that differ and in whose records, which all tell, nothing does.
         left_out: bytes at the ends that only some stores have hashed.
+        alone: indexes of the stores that have no range that another has, too.
     """
 
     ranges: int
     different: tuple[Span, ...]
     differences: tuple[Difference, ...]
     unnamed: tuple[Span, ...]
+    nameless: tuple[Span, ...]
     left_out: tuple[Span, ...]
+    alone: tuple[int, ...]
 
 
 def hash_store(
@@ -155,17 +161,28 @@ def compare(stores: Sequence[HashedStore]) -> Compared:
     for one, other in combinations(stores, 2):
         _compare_two(one, other, both, bad, left_out)
     named: dict[int, Difference] = {}
-    unnamed = []
+    unnamed, told = [], []
     for span in sorted(bad):
         seen = _records_in(stores, span)
         present = sorted({one.replica for one in seen})
-        if len(present) < 2:
+        if len(present) < max(2, _count_with(stores, span)):
             unnamed.append(span)
-            continue
-        for found in differences(seen, [one.store for one in stores], present):
-            named.setdefault(found.physical_offset, found)
-    told = tuple(named[at] for at in sorted(named))
-    return Compared(len(both), tuple(sorted(bad)), told, tuple(unnamed), tuple(sorted(left_out)))
+        else:
+            told.append(span)
+        if len(present) > 1:
+            for found in differences(seen, [one.store for one in stores], present):
+                named.setdefault(found.physical_offset, found)
+    shown = tuple(named[at] for at in sorted(named))
+    lonely = alone([[(one.start, one.stop) for one in store.ranges] for store in stores])
+    return Compared(
+        len(both), tuple(sorted(bad)), shown, tuple(unnamed), tuple(nameless(told, shown)),
+        tuple(sorted(left_out)), tuple(lonely),
+    )  # fmt: skip
+
+
+def _count_with(stores: Sequence[HashedStore], span: Span) -> int:
+    """How many stores have hashed a range."""
+    return sum(any((one.start, one.stop) == span for one in store.ranges) for store in stores)
 
 
 def _refuse(stores: Sequence[HashedStore]) -> None:

@@ -47,9 +47,11 @@ from rmqha.pipeline.commitlog.batches import (
     topics_named,
 )
 from rmqha.pipeline.commitlog.columns import SCHEMA
+from rmqha.pipeline.commitlog.distinct import distinct
+from rmqha.pipeline.commitlog.numbers import number_of
 from rmqha.pipeline.commitlog.pruning import plan_wanted
 from rmqha.pipeline.commitlog.splits import PART_BYTES, Part
-from rmqha.pipeline.commitlog.store_folder import open_replica, refuse_twice, split_stores
+from rmqha.pipeline.commitlog.store_folder import open_replica, split_stores
 from rmqha.pipeline.commitlog.up_to import UpTo
 from rmqha.pipeline.spark.plain_errors import no_option, one_line
 from rmqha.pipeline.spark.worker import freeze_modules
@@ -216,12 +218,11 @@ def _check_schema(schema: StructType) -> None:
 
 
 def _paths(options: Any) -> list[tuple[str, str]]:
-    """(name or empty, directory) of the option ``path``."""
+    """(name, directory) of the option ``path``."""
     found = split_stores(options.get("path", ""))
     if not found:
         raise ConfigInvalid(f"{NAME} needs a path: load('/store') or load('a=/store1,b=/store2')")
-    refuse_twice(root for _, root in found)
-    return found
+    return distinct(found)
 
 
 def _wanted(options: Any, columns: tuple[str, ...]) -> Wanted:
@@ -252,20 +253,22 @@ def _bounds(options: Any, key: str) -> Bounds:
     text = options.get(key)
     if text is None:
         return Bounds()
-    low, dash, high = text.partition("-")
-    is_number = all(one.isdecimal() and int(one) <= INT64_MAX for one in (low, high) if one)
-    if not is_number or not (low or high):
+    said, dash, last = text.partition("-")
+    low = number_of(said, INT64_MAX) if said else INT64_MIN
+    high = number_of(last, INT64_MAX) if last else INT64_MAX
+    if low is None or high is None or not (said or last):
         raise ConfigInvalid(f"{key}={text} must be a number, or two like 7-20, 7- or -20")
-    if not dash:
-        return Bounds(int(low), int(low))
-    return Bounds().cut(int(low) if low else INT64_MIN, int(high) if high else INT64_MAX)
+    if low > high:
+        raise ConfigInvalid(f"{key}={text} is nothing: {low} is over {high}")
+    return Bounds().cut(low, high) if dash else Bounds(low, low)
 
 
 def _part_bytes(options: Any) -> int:
     text = options.get("partBytes", str(PART_BYTES))
-    if not text.isdecimal() or int(text) < PART_BYTES_MIN:
+    found = number_of(text, INT64_MAX)
+    if found is None or found < PART_BYTES_MIN:
         raise ConfigInvalid(f"partBytes={text} must be a number of at least {PART_BYTES_MIN}")
-    return int(text)
+    return found
 
 
 def _flag(options: Any, key: str, default: str = "false") -> bool:

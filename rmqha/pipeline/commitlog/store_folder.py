@@ -8,7 +8,7 @@ Source: RocketMQ's protocol as observed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 
@@ -85,21 +85,6 @@ def split_store(text: str) -> tuple[str, str]:
 def split_stores(text: str) -> list[tuple[str, str]]:
     """Of several with commas between them."""
     return [found for found in map(split_store, text.split(",")) if found[1]]
-
-
-def refuse_twice(roots: Iterable[str]) -> None:
-    """See that no store is given twice, under whatever names and paths.
-
-    Raises:
-        ConfigInvalid: one is: its messages would count twice, or be compared with themselves.
-    """
-    seen: dict[str, str] = {}
-    for root in roots:
-        place = root.rstrip("/") if has_scheme(root) else os.path.realpath(root)
-        if place in seen:
-            same = "" if seen[place] == root else f", as {seen[place]} before"
-            raise ConfigInvalid(f"{root} is given twice{same}: give each store once")
-        seen[place] = root
 
 
 def open_store(text: str) -> StoreFolder:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from rmqha.base.errors import ConfigInvalid
 from rmqha.ha.epochs import OFFSET_MAX
 from rmqha.pipeline.commitlog.confirmed import confirmed_offset
+from rmqha.pipeline.commitlog.numbers import number_of
 from rmqha.pipeline.commitlog.store_folder import StoreFolder, is_running
 
 END, CONFIRMED = "end", "confirmed"
@@ -38,8 +39,9 @@ class UpTo(Struct, frozen=True):
         plain = (text or "").strip().lower()
         if plain in ("", END, CONFIRMED):
             return cls(plain)
-        if plain.isascii() and plain.isdecimal() and int(plain) <= OFFSET_MAX:
-            return cls(offset=int(plain))
+        offset = number_of(plain, OFFSET_MAX)
+        if offset is not None:
+            return cls(offset=offset)
         raise ConfigInvalid(f"upTo={text} must be {END}, {CONFIRMED}, or a physical offset")
 
     def limit(self, store: StoreFolder) -> int:

@@ -21,12 +21,16 @@ from rmqha.pipeline.commitlog.compare import (
     Plan,
     Range,
     Seen,
+    Span,
+    alone,
     differences,
     hash_of,
+    nameless,
     plan_ranges,
     records_of,
 )
-from rmqha.pipeline.commitlog.store_folder import StoreFolder, open_store, refuse_twice
+from rmqha.pipeline.commitlog.distinct import distinct
+from rmqha.pipeline.commitlog.store_folder import StoreFolder, open_replica, split_store
 from rmqha.pipeline.jobs.report_page import SHOWN_MAX, page, sentence, table
 from rmqha.pipeline.spark.session import is_connect
 from rmqha.pipeline.spark.worker import freeze_modules
@@ -62,12 +66,17 @@ class Audit(Struct, frozen=True):
         ranges_compared: ranges that at least two replicas have.
         ranges_different: (start, stop) of those whose bytes or epochs differ.
         differences: message by message, the first ``SHOWN_MAX``.
+        nameless: those of ``ranges_different`` in which none of these messages is.
+        alone: names of the stores that have no range that another has, so that nothing of them was
+            compared.
     """
 
     plan: Plan
     ranges_compared: int
     ranges_different: tuple[tuple[int, int], ...]
     differences: tuple[Difference, ...]
+    nameless: tuple[Span, ...] = ()
+    alone: tuple[str, ...] = ()
 
 
 def hashes(numbers: DataFrame, ranges: Sequence[Range], seed: bytes) -> DataFrame:
@@ -113,11 +122,9 @@ def opened(stores: Sequence[str]) -> list[StoreFolder]:
         ConfigInvalid: fewer than two stores, one that is given twice, or a path that is none.
         StoreCorrupted: an identity or epoch file is damaged.
     """
-    found = [open_store(store) for store in stores]
-    if len(found) < 2:
+    if len(stores) < 2:
         raise ConfigInvalid("an audit compares at least two stores")
-    refuse_twice(one.root for one in found)
-    return found
+    return [open_replica(root, name) for name, root in distinct([*map(split_store, stores)])]
 
 
 def run(
@@ -139,8 +146,13 @@ def run(
     """
     replicas = opened(stores)
     plan = plan_ranges(replicas, up_to=up_to, range_bytes=range_bytes)
+    spans = [
+        [(one.start, one.stop) for one in plan.ranges if one.replica == index]
+        for index in range(len(replicas))
+    ]
+    lonely = tuple(replicas[index].name for index in alone(spans))
     if not plan.ranges:
-        return Audit(plan, 0, (), ())
+        return Audit(plan, 0, (), (), alone=lonely)
     count = len(plan.ranges)
     # A client of Spark Connect is not told how many cores there are.
     cores = CORES_UNKNOWN if is_connect(spark) else spark.sparkContext.defaultParallelism
@@ -148,8 +160,8 @@ def run(
     numbers = spark.range(0, count, 1, tasks)
     hashed = hashes(numbers, plan.ranges, secrets.token_bytes(SEED_BYTES)).collect()
     compared, bad = different(Hashed(*row) for row in hashed)
-    found = _by_message(spark, replicas, plan, bad)
-    return Audit(plan, compared, tuple(bad), tuple(found[:SHOWN_MAX]))
+    found = tuple(_by_message(spark, replicas, plan, bad)[:SHOWN_MAX])
+    return Audit(plan, compared, tuple(bad), found, tuple(nameless(bad, found)), lonely)
 
 
 def _by_message(
@@ -221,12 +233,10 @@ def _plain(item: Seen) -> dict[str, Any]:
 
 def report(stores: Sequence[str], audit: Audit) -> str:
     """A page for people."""
-    verdict = "The replicas differ" if audit.ranges_different else "The replicas are equal"
     plan = audit.plan
-    return page(
-        "replica audit",
+    parts = [
         sentence(
-            f"{verdict}. {', '.join(stores)}: bytes {plan.low} to {plan.high},"
+            f"{_verdict(audit)}. {', '.join(stores)}: bytes {plan.low} to {plan.high},"
             f" {audit.ranges_compared} ranges, {len(audit.ranges_different)} differ."
         ),
         table(
@@ -238,4 +248,18 @@ def report(stores: Sequence[str], audit: Audit) -> str:
                 for one in audit.differences
             ),
         ),
-    )  # fmt: skip
+    ]  # fmt: skip
+    if audit.nameless:
+        shown = audit.nameless[:SHOWN_MAX]
+        parts.append(table("Bytes that differ, with no message named", ("from", "to"), shown))
+    return page("replica audit", *parts)
+
+
+def _verdict(audit: Audit) -> str:
+    if audit.ranges_different:
+        return "The replicas differ"
+    if not audit.ranges_compared:
+        return "Nothing was compared"
+    if audit.alone:
+        return f"The others are equal; nothing of {', '.join(audit.alone)} was compared"
+    return "The replicas are equal"

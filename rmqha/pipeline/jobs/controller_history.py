@@ -16,7 +16,7 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from rmqha.pipeline.controller_log.records import SNAPSHOT, TORN, find_store, read_store
+from rmqha.pipeline.controller_log.records import RESET, SNAPSHOT, TORN, find_store, read_store
 from rmqha.pipeline.controller_log.state import Known, facts
 from rmqha.pipeline.jobs.report_page import SHOWN_MAX, page, sentence, table
 from rmqha.pipeline.jobs.tables import batches as table_batches
@@ -80,7 +80,8 @@ def entries(rows: DataFrame) -> DataFrame:
     """Records with a ``status``.
 
     ``cut``: a later record of this log cut it off. ``committed``: a snapshot holds it. ``logged``:
-    neither is known; it is durable on this node.
+    neither is known; it is durable on this node, or was before another node's snapshot was put in
+    its log's place, which holds it or another one.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -88,21 +89,38 @@ def entries(rows: DataFrame) -> DataFrame:
     later = Window.partitionBy("replica").orderBy(
         f.desc("segment"), f.desc("position"), f.desc("number")
     )
+    later = later.rowsBetween(Window.unboundedPreceding, -1)
     whole = Window.partitionBy("replica")
-    is_snapshot = f.col("kind") == SNAPSHOT
-    cuts_from = f.when(f.col("kind") == "Reset", 0).when(~is_snapshot, f.col("logIndex"))
+    is_snapshot, is_reset = f.col("kind") == SNAPSHOT, f.col("kind") == RESET
     found = rows.where("_corrupt IS NULL").drop("_corrupt")
+    index_of_entry = f.when(~is_snapshot & ~is_reset, f.col("logIndex"))
+    found = found.withColumn("_cut", f.min(index_of_entry).over(later))
     found = found.withColumn(
-        "_cut", f.min(cuts_from).over(later.rowsBetween(Window.unboundedPreceding, -1))
+        "_reset", f.min(f.when(is_reset, f.struct("logIndex", "term"))).over(later)
     )
     found = found.withColumn("_held", f.max(f.when(is_snapshot, f.col("logIndex"))).over(whole))
+    found = found.join(_held_at_resets(found), ["replica", "_reset"], "left")
+    # At its end the snapshot says which entry it holds.
+    is_other = f.expr("logIndex = _reset.logIndex AND term <> _reset.term")
+    held = f.when(f.col("_reset").isNull(), f.col("_held")).otherwise(f.col("_held_before"))
     status = (
         f.when(is_snapshot, "committed")
-        .when(f.col("logIndex") >= f.col("_cut"), "cut")
-        .when(f.col("logIndex") <= f.col("_held"), "committed")
+        .when(f.expr("logIndex >= _cut OR logIndex > _reset.logIndex") | is_other, "cut")
+        .when(f.col("logIndex") <= held, "committed")
         .otherwise("logged")
     )
-    return found.withColumn("status", status).drop("_cut", "_held")
+    return found.withColumn("status", status).drop("_cut", "_reset", "_held", "_held_before")
+
+
+def _held_at_resets(found: DataFrame) -> DataFrame:
+    """Up to where this node's own snapshots reach that are older than one that was put in its log's
+    place: that one was made of another node's entries."""
+    from pyspark.sql import functions as f
+
+    resets = found.where(f.col("_reset").isNotNull()).select("replica", "_reset").distinct()
+    own = found.where(f.col("kind") == SNAPSHOT).select("replica", f.col("logIndex").alias("_own"))
+    before = resets.join(own, "replica").where("_own < _reset.logIndex")
+    return before.groupBy("replica", "_reset").agg(f.max("_own").alias("_held_before"))
 
 
 def damage(rows: DataFrame) -> DataFrame:

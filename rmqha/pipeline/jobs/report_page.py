@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 REPORT = "_report.html"
 """The page's name, beside the tables of its job."""
 SHOWN_MAX = 1000
 """Rows of a table that a page shows."""
+_BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""Of the years 1 to 9999, which are those of Python's dates."""
 _PAGE = """<!doctype html><meta charset="utf-8"><title>rmqha {title}</title>
 <meta name="viewport" content="width=device-width">
 <style>body{{font:14px system-ui,sans-serif;margin:2em auto;max-width:1200px;padding:0 1em}}
@@ -45,10 +48,12 @@ def chart(title: str, svg: str) -> str:
 
 
 def moment(ms: int | None) -> str | None:
-    """A time as people read it, in UTC; None when there is none."""
+    """A time as people read it, in UTC; the number where Python has no date; None for none."""
     if ms is None:
         return None
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    if not _FIRST_MS <= ms <= _LAST_MS:
+        return f"{ms} ms"
+    return (_BEGIN + timedelta(milliseconds=ms)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def _cell(value: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmqha.pipeline.lake.layout import ESCAPED, TOPIC, SetName, Span
@@ -152,6 +152,27 @@ def has_any(spark: SparkSession, paths: Sequence[str], known: Sequence[tuple[Any
     offsets = sorted({row[IDENTITY.index("physicalOffset")] for row in known})
     rows = keys(spark, paths).where(f"physicalOffset IN ({', '.join(map(str, offsets))})")
     return not set(_collected(rows)).isdisjoint(known)
+
+
+def log_has_any(spark: SparkSession, store: str, known: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether a log has one of some rows, which are told by their ``IDENTITY``.
+
+    Args:
+        store: as the source is to be told.
+    """
+    offsets = [row[IDENTITY.index("physicalOffset")] for row in known]
+    span = f"{min(offsets)}-{max(offsets)}"
+    log = spark.read.format("rocketmq-commitlog").option("physicalOffset", span)
+    rows = log.option("upTo", "end").schema(f"{_KEYS}, _corrupt string").load(store)
+    return not set(_collected(rows.where("_corrupt IS NULL"))).isdisjoint(known)
+
+
+def taken(spark: SparkSession, paths: Sequence[str], offsets: Collection[int]) -> set[int]:
+    """At which of some places of the log files have rows."""
+    if not (paths and offsets):
+        return set()
+    rows = keys(spark, paths).where(f"physicalOffset IN ({', '.join(map(str, offsets))})")
+    return {row.physicalOffset for row in rows.select("physicalOffset").collect()}
 
 
 def _collected(rows: DataFrame) -> list[tuple[Any, ...]]:

@@ -20,6 +20,7 @@ from rmqha.pipeline.commitlog.store_folder import StoreFolder
 from rmqha.pipeline.commitlog.up_to import ALL, UpTo
 from rmqha.pipeline.lake import rows as lake_rows
 from rmqha.pipeline.lake.cells import ROTTEN, CellWork
+from rmqha.pipeline.lake.damage_kept import DamageRow, damage_kept, rotten_places
 from rmqha.pipeline.lake.files import WORK, LakeFiles
 from rmqha.pipeline.lake.layout import (
     Found,
@@ -167,14 +168,16 @@ class Exporter:
             touched = self._touched(before, new, spans)
             # Where nothing counts as read, messages with rotten bodies have to tell whose they are.
             seen = spans or self._spans([one for one in new.damage if one[3] != ROTTEN])
-            self._refuse_another_log(self._touched(before, new, seen), new.files, seen)
+            self._refuse_another_log(store, self._touched(before, new, seen), new.files, seen)
             self._refuse_another_name(listed, new.files)
             merged = self._merge(touched, listed.earlier, new, spans)
             replaced = self._count(touched) - merged.carried
             rest = {at: one for at, one in before.items() if at not in touched}
             kept = self._count(rest) + merged.carried + merged.elsewhere
+            # What was read is looked at before it is moved to where readers see it.
+            read_again = self._read_again(new) if topics else None
             self._publish(topics, before, touched, merged)
-            self._publish_damage(new.damage)
+            self._publish_damage(new.damage, read_again)
         finally:
             self._files.clear(self._work)
         refused = tuple(sorted(new.refused.items()))
@@ -235,7 +238,11 @@ class Exporter:
     # -- what stays --------------------------------------------------------------------------------
 
     def _refuse_another_log(
-        self, touched: dict[Place, Found], staged: dict[Place, str], spans: Sequence[Span]
+        self,
+        store: str,
+        touched: dict[Place, Found],
+        staged: dict[Place, str],
+        spans: Sequence[Span],
     ) -> None:
         """Where a set is exported again its oldest rows are the same; a namesake's are not."""
         if not touched:
@@ -252,12 +259,31 @@ class Exporter:
         paths = [self._path(path) for at, path in staged.items() if at.start == lowest]
         new = lake_rows.first_keys(self._spark, paths, old[0][_AT]) if paths else []
         same = not set(old).isdisjoint(new)
-        if not same:
+        if not same and not self._has_other_topics_rows(store, spans):
             raise ConfigInvalid(
                 f"{self._files.root} has another log as broker set {self._name}: none of its rows"
                 f" from offset {lowest} on is in {self._replica.root}. Nothing was written;"
-                " give the store its own set's name, or export it to another lake"
+                " give the store its own set's name, or export it to another lake; if the log was"
+                f" cut there, and what is behind is not wanted any more, delete *{self._name.label}*"
+                " of these topics in the lake"
             )
+
+    def _has_other_topics_rows(self, store: str, spans: Sequence[Span]) -> bool:
+        """Whether the oldest rows that the lake has of the set, of any topic, are in the store.
+
+        All that it has of the topics that are exported may have been cut from the end of the log.
+        """
+        own = self._list(()).own
+        found = sorted(at.start for at in own if self._reach(at, spans).any)
+        paths = [self._path(one.path) for at, one in own.items() if at.start in found[:1]]
+        if not paths:
+            return False
+        old = [
+            one
+            for one in lake_rows.first_keys(self._spark, paths, spans[0][0])
+            if reach(spans, one[_AT], one[_AT] + 1).any
+        ]
+        return bool(old) and lake_rows.log_has_any(self._spark, store, old)
 
     def _refuse_another_name(self, listed: Listed, staged: dict[Place, str]) -> None:
         """A replica under a name of its own, or a set that has got another, would double its rows.
@@ -368,28 +394,37 @@ class Exporter:
             self._files.delete(touched[at].path)
         self._files.settle()
 
-    def _publish_damage(self, hurt: Sequence[Damage]) -> None:
+    def _read_again(self, new: Staged) -> set[int]:
+        """Where messages that are told to be rotten were read by this export."""
+        paths = [self._path(path) for path in new.files.values()]
+        return lake_rows.taken(self._spark, paths, rotten_places(self._own_damage() or ()))
+
+    def _publish_damage(self, hurt: Sequence[Damage], read_again: set[int] | None) -> None:
         """As with messages: damage at places that were not read this time stays."""
         columns = [one.split()[0] for one in _DAMAGE_TABLE.split(", ")]
-        found = self._files.below(DAMAGE)
-        own = [self._path(one.path) for one in found if own_place(self._name, one) is not None]
-        earlier = [self._path(one.path) for one in found if is_earlier(one)]
-        rows = {(*one, self._name.cluster or None, self._name.broker) for one in hurt}
+        earlier = [self._path(one.path) for one in self._files.below(DAMAGE) if is_earlier(one)]
+        rows = {DamageRow(*one, self._name.cluster or None, self._name.broker) for one in hurt}
         if earlier:
             known = {tuple(row) for row in self._damage(earlier, DAMAGED)}
             rows = {one for one in rows if one[:4] not in known}
-        if own:
+        before = self._own_damage()
+        if before is not None:
             low = self._replica.files[0].base if self._replica.files else 0
-            before = self._damage(own, _DAMAGE_TABLE)
-            rows |= {tuple(row) for row in before if not low <= row.physicalOffset < self._end}
-            if rows == {tuple(row) for row in before}:
+            rows |= damage_kept(before, rows, (low, self._end), read_again)
+            if rows == before:
                 return
-        table = self._spark.createDataFrame(sorted(rows, key=lambda one: one[1]), _DAMAGE_TABLE)
+        table = self._spark.createDataFrame(sorted(rows, key=lambda one: one.at), _DAMAGE_TABLE)
         folder = f"{self._work}/damage"
         table.select(*columns).coalesce(1).write.parquet(self._path(folder))
         (staged,) = (one for one in self._files.below(folder) if one.name.startswith("part-"))
         self._files.replace(staged.path, f"{DAMAGE}/{file_name(self._name, 0)}")
         self._files.settle()
+
+    def _own_damage(self) -> set[DamageRow] | None:
+        """None where the set has no table of it."""
+        found = self._files.below(DAMAGE)
+        own = [self._path(one.path) for one in found if own_place(self._name, one) is not None]
+        return {DamageRow(*row) for row in self._damage(own, _DAMAGE_TABLE)} if own else None
 
     def _damage(self, paths: Sequence[str], schema: str) -> list[Row]:
         return self._spark.read.schema(schema).parquet(*map(literal, paths)).collect()

@@ -7,7 +7,7 @@ here talks to anybody.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
@@ -20,6 +20,9 @@ from rmqha.remoting.headers import INT32_MAX, INT64_MAX, parse_number
 
 OFFSET_LATEST, OFFSET_EARLIEST = -1, -2
 """In JSON, as with Kafka."""
+TOLD_CHARACTERS_MAX = 1000
+"""So much of a wrong option is told."""
+_WRONG = (ValueError, AttributeError, TypeError, RecursionError)
 
 
 class At(Enum):
@@ -82,9 +85,9 @@ def assigned_queues(text: str) -> frozenset[QueueKey]:
             for topic, broker_name, listed in _brokers(text)
             for queue_id in _listed(listed)
         )
-    except (ValueError, AttributeError, TypeError) as error:
+    except _WRONG as error:
         raise ConfigInvalid(
-            f'assign={text} must be JSON like {{"topic":{{"broker-a":[0,1]}}}}'
+            f'assign={text[:TOLD_CHARACTERS_MAX]} must be JSON like {{"topic":{{"broker-a":[0,1]}}}}'
         ) from error
     if not found:
         raise ConfigInvalid(f"assign={text} names no queue")
@@ -93,19 +96,29 @@ def assigned_queues(text: str) -> frozenset[QueueKey]:
 
 def _numbers(name: str, text: str, example: str, low: int) -> dict[QueueKey, int]:
     try:
-        return {
-            QueueKey(topic, broker_name, _natural(queue_id, 0, INT32_MAX)): _natural(number, low)
+        return _once(
+            (QueueKey(topic, broker_name, _natural(queue_id, 0, INT32_MAX)), _natural(number, low))
             for topic, broker_name, queues in _brokers(text)
             for queue_id, number in queues.items()
-        }
-    except (ValueError, AttributeError, TypeError) as error:
-        raise ConfigInvalid(f"{name}={text} must be {example}") from error
+        )
+    except _WRONG as error:
+        raise ConfigInvalid(f"{name}={text[:TOLD_CHARACTERS_MAX]} must be {example}") from error
 
 
 def _brokers(text: str) -> Iterator[tuple[str, str, Any]]:
-    for topic, brokers in json.loads(text).items():
+    for topic, brokers in json.loads(text, object_pairs_hook=_once).items():
         for broker_name, queues in brokers.items():
             yield topic, broker_name, queues
+
+
+def _once(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Of a key that is there twice, with two values, nobody knows which is meant."""
+    found: dict[Any, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{key} is there twice")
+        found[key] = value
+    return found
 
 
 def _listed(value: Any) -> list[Any]:

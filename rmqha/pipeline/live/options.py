@@ -232,6 +232,8 @@ def _name_servers(said: Said) -> tuple[str, ...]:
     if text is None:
         raise ConfigInvalid(f"{NAME} needs nameServer: host:port, several with semicolons")
     found = tuple(one.strip() for one in re.split("[;,]", text) if one.strip())
+    if not found:
+        raise ConfigInvalid(f"nameServer={text} names none: host:port, several with semicolons")
     for one in found:
         parse_address(one)
     return found
