@@ -68,6 +68,7 @@ class ClusterClient(Asker):
         self._master: str | None = None
         self._topics: dict[str, set[str]] = {}
         self._queues: dict[str, Queues] = {}
+        self._ends: dict[str, dict[int, int]] = {}
         self._group = GROUP
         self._sent = 0
         self.acked: list[Acked] = []
@@ -80,9 +81,9 @@ class ClusterClient(Asker):
             self.history.close()
             self.history = None
 
-    def queues_of(self, topic: str) -> int:
-        """How many queues of a topic are read; none before it was sent to or read."""
-        return self._queues[topic].read if topic in self._queues else 0
+    def ends_of(self, topic: str) -> dict[int, int]:
+        """By queue, from which offset on there was nothing when the topic was read last."""
+        return self._ends.get(topic, {})
 
     # -- sending -----------------------------------------------------------------------------
 
@@ -286,17 +287,20 @@ class ClusterClient(Asker):
         if queues is None:
             return []
         self._queues[topic] = queues
-        parts = (self._read(address, topic, queue) for queue in range(queues.read))
-        return [one for part in await asyncio.gather(*parts) for one in part]
+        parts = [self._read(address, topic, queue) for queue in range(queues.read)]
+        read = await asyncio.gather(*parts)
+        self._ends[topic] = {queue: end for queue, (_, end) in enumerate(read)}
+        return [one for part, _ in read for one in part]
 
-    async def _read(self, address: str, topic: str, queue: int) -> list[Stored]:
+    async def _read(self, address: str, topic: str, queue: int) -> tuple[list[Stored], int]:
+        """The messages of a queue, and where it ends: behind what has expired, if it has no other."""
         found: list[Stored] = []
         offset = 0
         while True:
             part, following = await self.pull(address, topic, queue, offset)
             found += part
             if following == offset or (not part and following < offset):
-                return found
+                return found, following
             offset = following
 
     async def pull(

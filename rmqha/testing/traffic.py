@@ -128,10 +128,8 @@ class AioMessages:
             return
         reader, now_ms = history.next_reader(), self.client.clock.wall_ms()
         history.consumed(reader, found, now_ms)
-        ends = dict.fromkeys(range(self.client.queues_of(topic)), 0)
-        ends |= {one.queue_id: one.queue_offset + 1 for one in found}
         if not any(one.is_sending for one in self._workloads):
-            history.ended(reader, topic, ends, now_ms)
+            history.ended(reader, topic, self.client.ends_of(topic), now_ms)
 
     def acked_in(self, topic: str | None) -> list[Acked]:
         """What was acknowledged in a topic so far."""

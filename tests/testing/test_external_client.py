@@ -14,6 +14,7 @@ from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.testing.client import NotYet, RefusedForGood
 from rmqha.testing.external import ExternalClient
+from rmqha.testing.real.wire import Stored
 from rmqha.testing.topics import Queues
 
 ROUTE = (
@@ -91,3 +92,34 @@ async def test_topic_when_it_was_made_once_then_a_later_refusal_leaves_it_to_be_
         await client.make_topic("m", "Unheard", Queues(4, 4))
     with pytest.raises(NotYet, match=r"topic Named .*topic Unheard "):
         await client.delete_what_it_made()
+
+
+class Queue(Client):
+    """Three queues: one whose first five messages have expired with all others, one with two, one empty."""
+
+    EDGES = ((5, 5), (1, 3), (0, 0))
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    async def find_topic(self, address: str, topic: str) -> Queues | None:
+        """As many."""
+        return Queues(len(self.EDGES), len(self.EDGES))
+
+    async def pull(
+        self, address: str, topic: str, queue: int, offset: int, count: int = 1
+    ) -> tuple[list[Stored], int]:
+        """One message at a time; who asks for what is not there is told where to go on."""
+        low, high = self.EDGES[queue]
+        if not low <= offset < high:
+            return [], low if offset < low else high
+        return [Stored(queue, offset, 100 * offset, topic, b"m")], offset + 1
+
+
+async def test_ends_when_all_of_a_queue_has_expired_then_it_ends_where_it_ended() -> None:
+    """An end of 0 would say of all that was ever acknowledged there that it is lost."""
+    client = Queue()
+    assert client.ends_of("T") == {}
+    found = await client.consume("T", 1.0)
+    assert [(one.queue_id, one.queue_offset) for one in found] == [(1, 1), (1, 2)]
+    assert client.ends_of("T") == {0: 5, 1: 3, 2: 0}
