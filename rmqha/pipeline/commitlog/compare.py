@@ -7,10 +7,10 @@ the records; only hashes and names travel.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from msgspec import Struct
 
@@ -179,12 +179,11 @@ def alone(spans: Sequence[Collection[Span]]) -> list[int]:
 
 def nameless(spans: Iterable[Span], found: Iterable[Difference]) -> list[Span]:
     """Ranges in which no message is named: they differ between messages, or behind the last one."""
-    places = [(one.physical_offset, one.physical_offset + one.size) for one in found]
-    return [
-        (start, stop)
-        for start, stop in spans
-        if not any(at < stop and end > start for at, end in places)
-    ]
+    places = sorted((one.physical_offset, one.physical_offset + one.size) for one in found)
+    begins = [begin for begin, _ in places]
+    # How far those reach that begin first: replicas may have others at one place.
+    reach = [0, *accumulate((end for _, end in places), max)]
+    return [(start, stop) for start, stop in spans if reach[bisect_left(begins, stop)] <= start]
 
 
 def hash_of(one: Range, seed: bytes) -> str:

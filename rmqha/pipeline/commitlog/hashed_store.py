@@ -7,6 +7,8 @@ the machines hash the records of those ranges, too, and the message is named. No
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 
@@ -162,10 +164,13 @@ def compare(stores: Sequence[HashedStore]) -> Compared:
         _compare_two(one, other, both, bad, left_out)
     named: dict[int, Difference] = {}
     unnamed, told = [], []
+    spans = [[(one.start, one.stop) for one in store.ranges] for store in stores]
+    have = Counter(span for mine in spans for span in set(mine))
+    records = [_Records(store.records) for store in stores]
     for span in sorted(bad):
-        seen = _records_in(stores, span)
+        seen = _records_in(records, span)
         present = sorted({one.replica for one in seen})
-        if len(present) < max(2, _count_with(stores, span)):
+        if len(present) < max(2, have[span]):
             unnamed.append(span)
         else:
             told.append(span)
@@ -173,16 +178,10 @@ def compare(stores: Sequence[HashedStore]) -> Compared:
             for found in differences(seen, [one.store for one in stores], present):
                 named.setdefault(found.physical_offset, found)
     shown = tuple(named[at] for at in sorted(named))
-    lonely = alone([[(one.start, one.stop) for one in store.ranges] for store in stores])
     return Compared(
         len(both), tuple(sorted(bad)), shown, tuple(unnamed), tuple(nameless(told, shown)),
-        tuple(sorted(left_out)), tuple(lonely),
+        tuple(sorted(left_out)), tuple(alone(spans)),
     )  # fmt: skip
-
-
-def _count_with(stores: Sequence[HashedStore], span: Span) -> int:
-    """How many stores have hashed a range."""
-    return sum(any((one.start, one.stop) == span for one in store.ranges) for store in stores)
 
 
 def _refuse(stores: Sequence[HashedStore]) -> None:
@@ -236,10 +235,23 @@ def _common(one: HashedStore, other: HashedStore) -> Span:
     return min(shared), max(shared)
 
 
-def _records_in(stores: Sequence[HashedStore], span: Span) -> list[Seen]:
+def _records_in(stores: Sequence[_Records], span: Span) -> list[Seen]:
     return [
         msgspec.structs.replace(seen, replica=index)
         for index, store in enumerate(stores)
-        for seen in store.records
-        if seen.physical_offset < span[1] and seen.physical_offset + seen.size > span[0]
+        for seen in store.crossing(span)
     ]
+
+
+class _Records:
+    """The records of a store, each of which ends before the next one begins."""
+
+    def __init__(self, records: Sequence[Seen]) -> None:
+        self._records = sorted(records, key=lambda one: one.physical_offset)
+        self._begins = [one.physical_offset for one in self._records]
+
+    def crossing(self, span: Span) -> list[Seen]:
+        """Those that have a byte in a range; a log has millions, and many ranges may differ."""
+        first = max(0, bisect_right(self._begins, span[0]) - 1)
+        found = self._records[first : bisect_left(self._begins, span[1])]
+        return [one for one in found if one.physical_offset + one.size > span[0]]
