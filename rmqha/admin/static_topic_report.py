@@ -6,7 +6,8 @@ from typing import Any
 
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import Here
-from rmqha.admin.static_topics import Found, Walk, Wish, carry_out, next_change
+from rmqha.admin.static_topic_walk import Walk, carry_out
+from rmqha.admin.static_topics import Found, Wish, next_change
 from rmqha.client.exchange import Exchange, Refused, Unreachable
 from rmqha.statictopic.known import Known, PlanRefused, histories
 from rmqha.statictopic.map_file import REMAPPING, after_file, before_file

@@ -1,46 +1,33 @@
-"""How commands change static topics: look at all brokers, plan, and carry the plan out.
+"""How commands change static topics: look at all brokers, and plan.
 
 What an earlier command left unfinished is finished first, by whatever command comes next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from operator import or_
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from rmqha.admin.commands.update_topic import TopicConfig
-from rmqha.admin.topic_calls import mapped_config, topic_stats
+from rmqha.admin.topic_calls import mapped_config
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.ids import MASTER_ID
 from rmqha.client.brokers import cluster_info, groups_in_cluster
 from rmqha.client.exchange import (
-    CONFIG_TIMEOUT_MS,
     Exchange,
     NotFound,
-    Refused,
-    Unreachable,
-    ask,
 )
 from rmqha.remoting.bodies import ClusterInfo
-from rmqha.remoting.codes import RequestCode
-from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.headers import ext_fields
-from rmqha.remoting.values import as_number, as_object, as_text
+from rmqha.remoting.values import as_number
 from rmqha.statictopic.known import Known, KnownTopic, is_unfinished
 from rmqha.statictopic.map_file import known_topic
-from rmqha.statictopic.mapping_body import encode_detail
 from rmqha.statictopic.plan import Change, retell
-from rmqha.statictopic.steps import Look, Step, Tell, check, steps
+from rmqha.statictopic.steps import check
 
 _PERM_ALL = 6
-
-LOOKED_AT_MAX = 5_000
-"""Queues in one question for ends: what names very many names none, and slaves answer it as well."""
 
 Members = Mapping[str, Any]
 
@@ -164,109 +151,3 @@ def next_change(found: Found, wish: Wish, now_ms: int) -> tuple[Change | None, b
     if change is not None:
         check(change)
     return change, not unfinished
-
-
-class Walk(Struct):
-    """The steps that were carried out so far."""
-
-    done: list[Step]
-
-
-def carry_out(
-    found: Found, change: Change, walk: Walk, *, dry_run: bool = False
-) -> Exchange[Found]:
-    """Carry a change out; returns what brokers know then.
-
-    Args:
-        dry_run: brokers are asked where queues end, and told nothing.
-
-    Raises:
-        Refused, Unreachable: a broker; what is done so far stands in ``walk``.
-    """
-    todo: Generator[Step, Mapping[int, int], Known] = steps(change)
-    masters = dict(found.addresses)
-    try:
-        step = next(todo)
-        while True:
-            ends: Mapping[int, int] = {}
-            if isinstance(step, Look):
-                ends = yield from _again(found, masters, step.broker_name, _look(found, step))
-            elif not dry_run:
-                yield from _again(found, masters, step.broker_name, _tell(found, step))
-            walk.done.append(step)
-            step = todo.send(ends)
-    except StopIteration as end:
-        return replace(found, addresses=masters, known=end.value, new=frozenset())
-
-
-def _again(
-    found: Found, masters: dict[str, str], broker: str, request: Callable[[str], Exchange[Any]]
-) -> Exchange[Any]:
-    """Ask a broker set's master, and once more where that is another one meanwhile.
-
-    Every step may be done twice. A master of before may be back as a slave, which lags and, where it
-    is Java's, says all the same where its queues end: so all later steps go to the new one, and a
-    queue's end is asked of whoever took that it leads no more.
-
-    Args:
-        masters: of each set, as far as is known; changed where there is another one.
-    """
-    address = masters[broker]
-    try:
-        return (yield from request(address))
-    except (Refused, Unreachable):  # a slave refuses what its master alone may do
-        master = yield from _master_now(found, broker)
-        if master is None or master == address:
-            raise
-    masters[broker] = master
-    return (yield from request(master))
-
-
-def _master_now(found: Found, broker: str) -> Exchange[str | None]:
-    """A set's master; None where nobody knows: what its master said is what counts then."""
-    try:
-        cluster = yield from cluster_info(found.name_servers)
-    except Unreachable:
-        return None
-    group = cluster.broker_addr_table.get(broker)
-    return group.broker_addrs.get(MASTER_ID) if group else None
-
-
-def _look(found: Found, step: Look) -> Callable[[str], Exchange[Mapping[int, int]]]:
-    def request(address: str) -> Exchange[Mapping[int, int]]:
-        ends: dict[int, int] = {}
-        for first in range(0, len(step.queue_ids), LOOKED_AT_MAX):
-            queue_ids = step.queue_ids[first : first + LOOKED_AT_MAX]
-            offsets, _ = yield from topic_stats(address, found.known.topic, queue_ids)
-            ends |= {
-                key.queue_id: one.max_offset
-                for key, one in offsets.items()
-                if key.broker_name == step.broker_name
-            }
-        return ends
-
-    return request
-
-
-def _tell(found: Found, step: Tell) -> Callable[[str], Exchange[None]]:
-    config = found.configs[step.broker_name]
-    attributes = as_object(config.get("attributes")) if step.broker_name in found.new else {}
-    topic = TopicConfig(
-        found.known.topic,
-        step.read_queue_nums,
-        step.write_queue_nums,
-        as_number(config.get("perm")),
-        as_number(config.get("topicSysFlag")),
-        config.get("order") is True,
-        {f"+{key}": as_text(value) for key, value in attributes.items()},
-    )
-
-    def request(address: str) -> Exchange[None]:
-        command = RemotingCommand(
-            RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
-            ext_fields=ext_fields(**topic.fields(), force=step.force),
-            body=encode_detail(step.detail),
-        )
-        yield from ask(address, command, CONFIG_TIMEOUT_MS)
-
-    return request

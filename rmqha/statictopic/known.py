@@ -127,11 +127,13 @@ class _Copy(NamedTuple):
         """A newer history with what its holder has and nobody else knows of: it was given up.
 
         If it led then, all of its list comes before the history; else its own segments come to where
-        they were. One that has heard of the newest change was not away.
+        they were. One that has heard of the leader's newest change was not away. One that has heard of
+        a later change than the leader is believed: what took it back may have died before the leader
+        was told, or its side of a network had operators of its own.
         """
         if self.is_claim and self.last.is_decided and self.last.gen < best[0].gen:
             return self.segments + best
-        if self.holder.epoch >= epoch:
+        if self.holder.epoch == epoch:
             return best
         gens = {one.gen for one in best}
         own = [

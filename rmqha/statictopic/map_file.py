@@ -20,6 +20,7 @@ from rmqha.remoting.headers import INT32_MAX, INT64_MAX
 from rmqha.remoting.values import as_number, as_object, as_text
 from rmqha.statictopic.known import Known, KnownTopic, PlanRefused, histories
 from rmqha.statictopic.mapping import (
+    QUEUES_MAX,
     UNDECIDED,
     LogicQueueMappingItem,
     Segments,
@@ -35,6 +36,10 @@ AHEAD_MAX_MS = 366 * 24 * 3_600_000
 
 GEN_MAX = INT32_MAX // 2
 """Of a new segment in a file: a queue of the largest generation could never move again."""
+
+QUEUE_MAX = QUEUES_MAX // 2 - 1
+"""The physical queue of a new segment in a file, where its set has fewer: the next ones come behind it,
+and a set that had all that brokers may have could never be given a queue of the topic again."""
 
 BEGIN_MAX = INT64_MAX // 2
 """Where a new queue of a file may begin; it has to have room behind that."""
@@ -134,11 +139,12 @@ def apply_file(known: Known, file: MapFile, now_ms: int, *, force: bool = False)
     if file.epoch > max(change.epoch, now_ms + AHEAD_MAX_MS):
         raise PlanRefused(f"the file's epoch is {file.epoch}, more than a year ahead")
     lists, wanted = dict(change.histories), histories(file.known)
+    total = max(known.total_queues, file.known.total_queues)
+    room = _room(change, total)
     for logical, segments in wanted.items():
-        lists[logical] = _applied(known, logical, lists.get(logical), segments, force=force)
+        lists[logical] = _applied(known, room, logical, lists.get(logical), segments)
     if force:
         lists = {logical: without_lost(known, segments) for logical, segments in lists.items()}
-    total = max(known.total_queues, file.known.total_queues)
     missing = [logical for logical in range(total) if logical not in lists]
     if missing:
         raise PlanRefused(f"neither the file nor a broker has logical queue {missing[0]}")
@@ -151,14 +157,22 @@ def apply_file(known: Known, file: MapFile, now_ms: int, *, force: bool = False)
     )
 
 
+def _room(change: Change, total_queues: int) -> dict[str, int]:
+    """The last physical queue of each broker set that a file may name; plans take them in order."""
+    return {
+        name: min(QUEUES_MAX - 1, max(QUEUE_MAX, free + total_queues - 1))
+        for name, (_, free) in change.queue_nums().items()
+    }
+
+
 def _applied(
-    known: Known, logical: int, present: Segments | None, file: Segments, *, force: bool
+    known: Known, room: Mapping[str, int], logical: int, present: Segments | None, file: Segments
 ) -> Segments:
-    target = _new(logical, file[-1])
+    target = _new(room, logical, file[-1])
     if present is None:
         if known.leader(file) is None:
             raise PlanRefused(f"broker set {target.broker_name} is not in the cluster")
-        return (*file[:-1], target)
+        return (*(_new(room, logical, one) for one in file[:-1]), target)
     last = present[-1]
     if _same_place(last, target):
         return present
@@ -172,22 +186,29 @@ def _applied(
         )
     if known.leader(file) is None:
         raise PlanRefused(f"broker set {target.broker_name} is not in the cluster")
-    # A beginning that stands in the file may lie inside what has been taken since.
-    is_lost = known.leader(present) is None and (force or target.is_decided)
+    # A beginning that stands in the file may lie inside what has been taken since. Where there is none
+    # and the leader is given up, it is decided as that of any queue whose leader is.
+    is_lost = known.leader(present) is None and target.is_decided
     begin = last.logic_offset + LOST_OFFSETS if is_lost else UNDECIDED
     return (*present, replace(target, logic_offset=begin))
 
 
-def _new(logical: int, item: LogicQueueMappingItem) -> LogicQueueMappingItem:
-    """A new segment of a file: which generation, where, and no more; the rest is as in any plan.
+def _new(
+    room: Mapping[str, int], logical: int, item: LogicQueueMappingItem
+) -> LogicQueueMappingItem:
+    """A segment of a file: which generation, where, and no more; the rest is as in any plan.
 
     Where it starts and ends in its physical queue is nothing that a file can know: messages before
     the start would never be read, and no later segment may begin before the end.
     """
+    wrong = None
     if item.gen > GEN_MAX or item.logic_offset > BEGIN_MAX:
+        wrong = f"generation {item.gen}, beginning at {item.logic_offset}"
+    elif item.queue_id > room.get(item.broker_name, QUEUES_MAX - 1):
+        wrong = f"queue {item.queue_id} of {item.broker_name}"
+    if wrong:
         raise PlanRefused(
-            f"the file gives logical queue {logical} generation {item.gen}, beginning at "
-            f"{item.logic_offset}: that leaves no room for what comes later"
+            f"the file gives logical queue {logical} {wrong}: that leaves no room for what comes later"
         )
     return LogicQueueMappingItem(item.gen, item.queue_id, item.broker_name, item.logic_offset)
 

@@ -252,12 +252,13 @@ def _given_up(segments: Segments) -> Segments:
 def without_lost(known: Known, segments: Segments) -> Segments:
     """The history without segments of brokers that are lost: whoever came there would stand still.
 
-    Where one comes back, its own list says what there was (``known.histories``).
+    Where one comes back, its own list says what there was (``known.histories``). The segment before an
+    undecided one stays in any case: where that begins is counted from it.
     """
-    *before, last = _decided_without(known, segments)
-    if not last.is_decided:
-        return segments
-    return (*(one for one in before if one.broker_name in known.brokers), last)
+    segments = _decided_without(known, segments)
+    kept = segments[-1:] if segments[-1].is_decided else segments[-2:]
+    before = segments[: -len(kept)]
+    return (*(one for one in before if one.broker_name in known.brokers), *kept)
 
 
 def _decided_without(known: Known, segments: Segments) -> Segments:

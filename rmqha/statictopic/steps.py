@@ -103,6 +103,13 @@ def check(change: Change) -> None:
         raise PlanRefused(f"the mapping would be wrong: {error}")
 
 
+def stop(change: Change, name: str) -> Tell:
+    """What a broker set is told so that it leads no more, for a new master that may not know of it."""
+    read, write = change.queue_nums()[name]
+    detail = change.detail(name, change.histories)
+    return Tell(name, Phase.MAP_OUT, read, write, detail, change.force)
+
+
 def _tell(
     change: Change,
     nums: Mapping[str, tuple[int, int]],

@@ -98,11 +98,24 @@ def test_drain_when_the_set_is_read_only_then_a_new_one_is_not(created: StaticCl
     assert_whole(created)
 
 
-def test_remap_when_run_then_it_stops_each_queue_for_three_requests(
+def test_drain_when_sets_may_do_different_things_then_a_new_one_may_do_them_all(
     created: StaticCluster,
 ) -> None:
-    """The order of the steps, and where the queues go on."""
+    """One set was closed to readers, another one to writers: neither is of the topic."""
+    for name, perm in (("a", 4), ("b", 2)):
+        created.brokers[name].config |= {"perm": perm}  # type: ignore[operator]
+    created.brokers["c"].config = created.brokers["c"].detail = None
+    created.run(f"{DRAIN} -b c")
+    assert [created.brokers[name].fields["perm"] for name in "abc"] == ["4", "2", "6"]
+    assert_whole(created)
+
+
+def test_remap_when_run_then_it_stops_each_queue_for_four_requests(
+    created: StaticCluster,
+) -> None:
+    """The order of the steps, with one look at the masters, and where the queues go on."""
     *_, last = created.run(f"remappingStaticTopic {WHO} -b b")
+    assert [call.command.code for call in created.calls][4:] == [513, 513, 106, 202, 513, 513, 513]
     assert created.codes() == [
         ("b", 513), ("a", 513), ("a", 202), ("b", 513), ("a", 513), ("c", 513),
     ]  # fmt: skip

@@ -130,10 +130,94 @@ def test_lost_broker_when_it_only_had_older_messages_and_is_back_then_they_are_f
     cluster.assert_consumed()
 
 
+@pytest.mark.parametrize("at", range(6))
+@pytest.mark.parametrize(
+    ("places", "lost"),
+    [
+        ("ab", "a"),
+        ("bac", "a"),
+        ("abc", "b"),
+        ("acb", "a"),
+        ("bab", "a"),
+        ("ba", "a"),
+        ("abc", "c"),
+    ],
+)
+def test_lost_broker_when_the_command_that_takes_it_back_dies_then_its_messages_are_found(
+    places: str, lost: str, at: int
+) -> None:
+    """Whoever was told before it died has a newer epoch than the leader: that hides nothing."""
+    cluster = read_only_cluster(places)
+    cluster.away.add(lost)
+    lead = {0: min({*"abc"} - {lost})} if places[-1] == lost else {}
+    assert cluster.run(remap(cluster.known(), lead, 10, force=True))
+    cluster.send(0)
+    cluster.away.clear()
+    cluster.run(retell(cluster.known(), 11), crash_after=at)
+    if is_stale(cluster.known()):
+        assert cluster.run(retell(cluster.known(), 12))
+    cluster.assert_settled()
+    cluster.assert_offsets()
+    cluster.assert_consumed()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_lost_broker_when_it_was_told_on_its_own_meanwhile_then_its_messages_are_found(
+    force: bool,
+) -> None:
+    """An operator on its side of the network ran a command there, after all others gave it up."""
+    cluster = read_only_cluster("ab")
+    cluster.away = {"b"}
+    assert cluster.run(remap(cluster.known(), {0: "c"}, 10_000, force=True))
+    cluster.away = {"a", "c"}
+    assert cluster.run(retell(cluster.known(), 20_000, force=force))
+    cluster.send(0)
+    cluster.away = set()
+    assert cluster.run(retell(cluster.known(), 30_000))
+    cluster.send(0)
+    cluster.assert_settled()
+    cluster.assert_offsets()
+    cluster.assert_consumed()
+
+
+def test_history_when_a_set_that_was_lost_was_to_lead_then_what_it_had_before_is_found() -> None:
+    """Its newest segment has no beginning, and nobody wrote to it; the rest is as good as ever."""
+    first, lost = item(0, "a", 0, 0), (item(1, "b", 0, 10_000), item(2, "a", 1))
+    after = (item(1, "b", 0, 10_000), item(1_000_002, "b", 1, 10**12))
+    at_a = detail("a", {0: (first, *lost)}, total=1)
+    at_b = detail("b", {0: after}, total=1, epoch=9_000)
+    assert histories(known(at_a, at_b))[0] == (first, *after)
+
+
+def test_lost_broker_when_the_queue_moves_on_by_the_same_command_then_its_segments_go() -> None:
+    """The new leader's beginning is not decided yet, and has nothing to do with them."""
+    cluster = read_only_cluster("ab")
+    cluster.away.add("a")
+    assert cluster.run(remap(cluster.known(), {0: "c"}, 10, force=True))
+    assert [one.broker_name for one in histories(cluster.known())[0]] == ["b", "c"]
+    cluster.send(0)
+    cluster.away.clear()
+    assert cluster.run(retell(cluster.known(), 11))
+    cluster.assert_settled()
+    cluster.assert_offsets()
+    cluster.assert_consumed()
+
+
+def test_lost_broker_when_it_was_before_one_that_was_to_lead_then_its_beginning_still_counts() -> (
+    None
+):
+    """Both are lost: what goes on behind them goes on behind all that the first can have taken."""
+    lost = (item(0, "z", 0, 0), item(1, "a", 0, 10_000), item(2, "b", 0, 20_000), item(3, "c", 0))
+    at_a = known(detail("a", {0: lost}, total=1))
+    assert remap(at_a, {}, 10, force=True).histories[0] == lost[1:]
+    last = remap(at_a, {0: "a"}, 10, force=True).histories[0][-1]
+    assert last.logic_offset == 20_000 + 2 * LOST_OFFSETS
+
+
 def test_history_when_a_segment_has_expired_then_a_set_that_lists_it_does_not_bring_it_back() -> (
     None
 ):
-    """It has heard of the newest change, so it was not away; it drops its list at its own hour."""
+    """It has heard of the leader's newest change, so it was not away; it drops its list in its own time."""
     first, last = (item(0, "a", 0, 0), item(1, "b", 0, 10_000))
     at_a, at_b = detail("a", {0: (first, last)}, total=1), detail("b", {0: (last,)}, total=1)
     assert histories(known(at_a, at_b))[0] == (last,)

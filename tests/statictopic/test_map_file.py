@@ -10,35 +10,18 @@ from rmqha.remoting import fastjson
 from rmqha.statictopic.known import Known, KnownTopic, PlanRefused, histories
 from rmqha.statictopic.map_file import (
     AHEAD_MAX_MS,
-    BEGIN_MAX,
     CREATE_OR_UPDATE,
-    GEN_MAX,
     REMAPPING,
-    after_file,
+    MapFile,
     apply_file,
     before_file,
     read_map_file,
 )
-from rmqha.statictopic.plan import LOST_OFFSETS, Change, grow, remap
+from rmqha.statictopic.plan import LOST_GENERATIONS, LOST_OFFSETS, grow, remap
 from rmqha.statictopic.steps import check
-from tests.statictopic.examples import TOPIC
+from tests.statictopic.examples import TOPIC, detail, item
+from tests.statictopic.map_files import CONFIGS, after, cluster, rewritten
 from tests.statictopic.model import ModelCluster
-
-CONFIGS = {name: {"perm": 6, "topicName": TOPIC} for name in "abc"}
-
-
-def cluster() -> ModelCluster:
-    """Two queues at a, messages in both."""
-    one = ModelCluster("ab")
-    assert one.run(grow(one.known(), 2, ["a"], 1))
-    for logical in range(2):
-        one.send(logical, 3)
-    return one
-
-
-def after(change: Change, kind: str = REMAPPING) -> bytes:
-    """Its after-file."""
-    return after_file(change, kind, CONFIGS)
 
 
 def test_files_when_written_then_they_are_what_was_and_what_shall_be() -> None:
@@ -125,63 +108,39 @@ def test_after_file_when_a_broker_is_lost_then_its_queues_go_on_where_the_file_s
     assert one.run(applied)
     one.send(0)
     assert one.told[max(one.told)] == LOST_OFFSETS + 20_000
-    assert {item.broker_name for item in histories(one.known())[0]} == {"b"}
+    assert {part.broker_name for part in histories(one.known())[0]} == {"b"}
 
 
-def rewritten(data: bytes, **members: int) -> bytes:
-    """An after-file with other numbers in the last segment of logical queue 0."""
-    whole = fastjson.loads(data)
-    for config in whole["brokerConfigMap"].values():
-        queues = config["mappingDetail"]["hostedQueues"]
-        for key in queues:
-            if str(key) == "0":
-                queues[key][-1] |= members
-    return fastjson.dumps(whole)
-
-
-@pytest.mark.parametrize("is_born", [False, True])
-@pytest.mark.parametrize(
-    ("member", "number"),
-    [("startOffset", 3), ("endOffset", 10**9), ("timeOfStart", 7), ("timeOfEnd", 7)],
-)
-def test_after_file_when_a_new_segment_has_other_numbers_then_it_is_as_planned(
-    is_born: bool, member: str, number: int
+@pytest.mark.parametrize("gen", [1, LOST_GENERATIONS - 1, LOST_GENERATIONS + 1])
+def test_after_file_when_a_leader_is_lost_and_it_is_another_changes_then_it_is_refused(
+    gen: int,
 ) -> None:
-    """Messages before a start are never read, and no queue moves on that begins inside an end."""
-    one = ModelCluster("ab") if is_born else cluster()
-    change = grow(one.known(), 2, ["a"], 5_000) if is_born else remap(one.known(), {0: "b"}, 5_000)
-    data = rewritten(after(change), **{member: number})
-    applied = apply_file(one.known(), read_map_file(data), 6_000)
-    assert dict(applied.histories) == dict(change.histories)
-    assert one.run(applied)
-    one.send(0)
-    assert one.run(remap(one.known(), {0: "b" if is_born else "a"}, 7_000))
-    one.assert_offsets()
+    """A file that has nothing of the lost leader is one that gave it up, which a generation tells."""
+    one = cluster()
+    assert one.run(remap(one.known(), {1: "b"}, 2_000))
+    assert one.run(remap(one.known(), {1: "a"}, 3_000))
+    one.away.add("a")
+    data = after(remap(one.known(), {0: "b", 1: "b"}, 5_000, force=True))
+    whole = read_map_file(data)
+    assert [part.gen for part in histories(whole.known)[1]] == [1, 2 + LOST_GENERATIONS]
+    assert apply_file(one.known(), whole, 6_000, force=True)
+    last = f'"gen":{2 + LOST_GENERATIONS},'.encode()
+    assert last in data
+    other = read_map_file(data.replace(last, f'"gen":{2 + gen},'.encode()))
+    with pytest.raises(PlanRefused, match="queue 1 is at a in generation 2, and the file does not"):
+        apply_file(one.known(), other, 6_000, force=True)
 
 
-@pytest.mark.parametrize("is_born", [False, True])
-@pytest.mark.parametrize("gen", [GEN_MAX + 1, (1 << 31) - 1])
-def test_after_file_when_a_generation_leaves_no_room_then_it_is_refused(
-    is_born: bool, gen: int
-) -> None:
-    """The queue could never move again, not even by force."""
-    one = ModelCluster("ab") if is_born else cluster()
-    change = grow(one.known(), 2, ["a"], 5_000) if is_born else remap(one.known(), {0: "b"}, 5_000)
-    file = read_map_file(rewritten(after(change), gen=gen))
-    with pytest.raises(PlanRefused, match=f"generation {gen}"):
-        apply_file(one.known(), file, 6_000)
-    fits = read_map_file(rewritten(after(change), gen=GEN_MAX))
-    assert one.run(apply_file(one.known(), fits, 6_000))
-    assert one.run(remap(one.known(), {0: "b" if is_born else "a"}, 7_000))
-
-
-def test_after_file_when_a_new_queue_would_begin_at_the_end_of_numbers_then_it_is_refused() -> None:
-    """Its messages would have no offsets."""
-    one = ModelCluster("ab")
-    data = after(grow(one.known(), 2, ["a"], 5_000))
-    with pytest.raises(PlanRefused, match=f"beginning at {BEGIN_MAX + 1}"):
-        apply_file(one.known(), read_map_file(rewritten(data, logicOffset=BEGIN_MAX + 1)), 6_000)
-    assert apply_file(one.known(), read_map_file(rewritten(data, logicOffset=BEGIN_MAX)), 6_000)
+@pytest.mark.parametrize("force", [False, True])
+def test_after_file_when_the_move_before_it_is_not_finished_then_it_is_refused(force: bool) -> None:
+    """The file goes on from a place that has no beginning yet."""
+    one = cluster()
+    one.run(remap(one.known(), {0: "b"}, 5_000), crash_after=2)
+    present = histories(one.known())[0]
+    assert not present[-1].is_decided
+    planned = Known(TOPIC, {"a": KnownTopic(9, 9, detail("a", {0: (*present, item(2, "a", 8))}))})
+    with pytest.raises(PlanRefused, match="queue 0 is at b in generation 1, and the file does not"):
+        apply_file(one.known(), MapFile(REMAPPING, 5_000, planned), 6_000, force=force)
 
 
 @pytest.mark.parametrize("ahead_ms", [AHEAD_MAX_MS + 1, (1 << 63) - 2 - 6_000])
