@@ -245,7 +245,7 @@ def test_group_when_it_stays_in_an_old_segment_then_the_sets_behind_it_are_asked
 def test_group_when_a_set_does_not_forget_it_then_it_is_told_and_stays_there(
     over_three: SetsCluster,
 ) -> None:
-    """Brokers of Java take no -1; one that does not know the group takes nothing of it, either."""
+    """One that does not know the group takes nothing of it."""
     name = leader_of(over_three)
     assert commit(over_three, name, 10_001) == 0
     key = b"autoCreateSubscriptionGroup=false"

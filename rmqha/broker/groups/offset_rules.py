@@ -18,6 +18,12 @@ NOWHERE = -1
 FORGOTTEN_FIELD = "rmqhaForgotten"
 """Of request 15 between brokers with the offset ``NOWHERE``: what is stored, if it is still this."""
 
+FIRST_FIELD = "rmqhaFirst"
+"""Of request 15 between brokers: it counts where nothing is stored alone, and is answered all the same."""
+
+MASTER_FIELD = "rmqhaMaster"
+"""Of requests between brokers about a segment: a slave refuses them, which may lack what it is asked for."""
+
 
 def starts_at_zero(
     *, wanted: bool, min_offset: int, first_lag: int | None, near_bytes: int

@@ -15,8 +15,9 @@ KEPT_MAX = 10_000
 
 _UNKNOWN = INT64_MAX
 
-Key = tuple[str, str, int]
-"""Topic, group, and the leader's physical queue, which no other logical queue ever has."""
+Key = tuple[str, str, int, int]
+"""Topic, group, the leader's physical queue, which no other logical queue has, and the mapping's epoch:
+physical queues of a topic that is deleted and made anew begin with 0 again."""
 
 
 class Seen(NamedTuple):
@@ -25,12 +26,16 @@ class Seen(NamedTuple):
     Attributes:
         reign: of the master who saw it; in between others may have stored something.
         gen: behind this generation nothing is stored; ``_UNKNOWN`` until all sets were asked.
-        change: grows with all that is stored.
+        last: the generation that it stored something for last.
+        change: grows when it goes forth to a later one.
+        is_last: what it stored last counts, whatever is stored behind that.
     """
 
     reign: int
     gen: int
+    last: int
     change: int
+    is_last: bool = False
 
 
 class Furthest:
@@ -53,21 +58,40 @@ class Furthest:
         """The group stores something for a segment."""
         seen = self._seen.get(key)
         if seen is not None:
-            self._change += 1
-            self._seen[key] = Seen(seen.reign, max(seen.gen, gen), self._change)
+            known = seen._replace(gen=max(seen.gen, gen), last=gen)
+            if gen > seen.last:
+                self._change += 1
+                known = known._replace(change=self._change, is_last=False)
+            self._seen[key] = known
 
-    def watch(self, key: Key, reign: int) -> Seen:
-        """All sets are asked from now on; what is known until then, for ``cleared``."""
+    def watch(self, key: Key, reign: int, gen: int) -> Seen:
+        """The group stores something, and other sets are asked from now on; what is known until then."""
         seen = self._seen.pop(key, None)
         if seen is None or seen.reign != reign:
             self._change += 1
-            seen = Seen(reign, _UNKNOWN, self._change)
+            seen = Seen(reign, _UNKNOWN, gen, self._change)
         self._seen[key] = seen
         if len(self._seen) > self._kept_max:
             del self._seen[next(iter(self._seen))]
         return seen
 
+    def is_forth(self, key: Key, before: Seen) -> bool:
+        """Whether the group has gone forth since the watch began, as far as that is remembered."""
+        return self._seen.get(key, before).change != before.change
+
     def cleared(self, key: Key, before: Seen, gen: int) -> None:
-        """Nothing is stored behind a segment, unless something was since the watch began."""
-        if self._seen.get(key) == before:
-            self._seen[key] = before._replace(gen=gen)
+        """Nothing is stored behind a segment, unless the group has gone forth since the watch began."""
+        seen = self._seen.get(key)
+        if seen is not None and seen.change == before.change:
+            self._seen[key] = seen._replace(gen=gen, is_last=False)
+
+    def passed_over(self, key: Key, before: Seen) -> None:
+        """What is stored behind a segment could not be asked for, and counts no more."""
+        seen = self._seen.get(key)
+        if seen is not None and seen.change == before.change:
+            self._seen[key] = seen._replace(is_last=True)
+
+    def place(self, key: Key, reign: int) -> int | None:
+        """The generation of the segment that a group is in, where others may say something else."""
+        seen = self._seen.get(key)
+        return seen.last if seen is not None and seen.reign == reign and seen.is_last else None

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from rmqha.broker.common.aio.cold_answers import patient
 from rmqha.broker.common.aio.held_answers import send_confirmed
-from rmqha.broker.common.aio.ports import Handlers
+from rmqha.broker.common.aio.ports import Handler, Handlers
 from rmqha.broker.common.json_members import MessageQueue, queue_table
 from rmqha.broker.groups.aio.consume_stats import ConsumeStats
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.groups.offset_rules import (
     BOUNDARY_UPPER,
+    FIRST_FIELD,
     FORGOTTEN_FIELD,
+    MASTER_FIELD,
     NOWHERE,
     ResetRequest,
     queues_to_reset,
@@ -62,20 +64,31 @@ class OffsetProcessor:
         """By request code."""
         broker = self._broker
         return {
-            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self.commit,
+            RequestCode.QUERY_CONSUMER_OFFSET: self._of_master(self.query),
+            RequestCode.UPDATE_CONSUMER_OFFSET: self._of_master(self.commit),
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: patient(broker, self.by_time),
-            RequestCode.GET_MAX_OFFSET: self.max_offset,
-            RequestCode.GET_MIN_OFFSET: self.min_offset,
+            RequestCode.GET_MAX_OFFSET: self._of_master(self.max_offset),
+            RequestCode.GET_MIN_OFFSET: self._of_master(self.min_offset),
             RequestCode.GET_EARLIEST_MSG_STORETIME: patient(broker, self.earliest),
             RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
             RequestCode.GET_TOPIC_STATS_INFO: patient(broker, self.topic_stats),
             **ConsumeStats(broker).handlers(),
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: patient(broker, self.reset),
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._of_master(self.groups_of_topic),
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
             RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
         }
+
+    def _of_master(self, handler: Handler) -> Handler:
+        """Masters alone answer it, where who asks says so."""
+
+        def handle(connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+            is_asked = MASTER_FIELD in (request.ext_fields or {})
+            if is_asked and self._broker.role is not Role.MASTER:
+                return request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, "this is no master")
+            return handler(connection, request)
+
+        return handle
 
     # -- a group's offset in a queue ---------------------------------------------------------------
 
@@ -130,6 +143,9 @@ class OffsetProcessor:
                 ResponseCode.INVALID_PARAMETER,
                 f"queueId or commitOffset is missing or negative, topic {topic}",
             )
+        is_first = broker.offsets.table.query(group, topic, queue_id) in (None, NOWHERE)
+        if FIRST_FIELD in (fields or {}) and not is_first:
+            return request.reply(ResponseCode.SUCCESS)
         if not broker.offsets.table.commit(group, topic, queue_id, offset, broker.clock.wall_ms()):
             return request.reply(ResponseCode.SYSTEM_BUSY, NO_ROOM)
         broker.offsets.changed()

@@ -14,7 +14,7 @@ from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.groups.offset_rules import BOUNDARY_UPPER
 from rmqha.broker.logical.aio.forwarding import Forwarding
 from rmqha.broker.logical.aio.segments import Elsewhere, Later, SegmentAccess
-from rmqha.broker.logical.furthest import Seen
+from rmqha.broker.logical.furthest import Key, Seen
 from rmqha.broker.logical.place import mapping_for
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -34,7 +34,8 @@ class _Back(NamedTuple):
 
     Attributes:
         later: what it had stored here for later ones.
-        watch: None where nothing can be stored for later ones at other sets.
+        may_be_elsewhere: something may be stored for later ones at other sets.
+        key, before: what is known of the group when the commit comes.
     """
 
     topic: str
@@ -42,7 +43,9 @@ class _Back(NamedTuple):
     segments: Segments
     item: LogicQueueMappingItem
     later: Later
-    watch: Seen | None
+    may_be_elsewhere: bool
+    key: Key
+    before: Seen
 
 
 class LogicalOffsets:
@@ -142,19 +145,20 @@ class LogicalOffsets:
         group = text_field(fields, "consumerGroup", "")
         physical = max(item.physical(offset), 0)
         later = self._access.later(topic, group, segments, item)
-        is_watched = self._access.may_be_elsewhere(topic, group, segments, item)
-        watch = self._access.watch(topic, group, segments) if is_watched else None
-        back = _Back(topic, group, segments, item, later, watch)
+        key = self._access.key(topic, group, segments)
+        is_asked = self._access.may_be_elsewhere(key, segments, item)
         if self._access.is_here(item):
             # Read by the handler at once; the frame's own fields are nobody else's.
             request.ext_fields = {
                 **fields, "queueId": str(item.queue_id), "commitOffset": str(physical),
             }  # fmt: skip
-            if watch is None:
+            if not is_asked:
                 answer = ordinary(connection, request)
                 if answer is not None and answer.code == ResponseCode.SUCCESS:
                     self._access.forget(topic, group, later)
                 return answer
+        before = self._access.furthest.watch(key, self._access.reign, item.gen)
+        back = _Back(topic, group, segments, item, later, is_asked, key, before)
         work = self._commit_back(connection, request, back, physical)
         self._broker.answers.start(work, connection, request, name="logical commit")
         return None
@@ -165,12 +169,13 @@ class LogicalOffsets:
         """15 that is not done at once: something is asked of other sets.
 
         A group that has gone back is looked for in the newest segments first. Where another set does
-        not forget its later place the group stays there, and is not told that it went back.
+        not forget its later place the group stays there, and is not told that it went back. One that
+        cannot say what it has keeps nobody from storing: it is asked again by the next commit.
         """
-        topic, group, segments, item, later, watch = back
+        topic, group, segments, item = back[:4]
         access = self._access
-        elsewhere: Elsewhere = ()
-        if watch is not None:
+        elsewhere = Elsewhere()
+        if back.may_be_elsewhere:
             elsewhere = await access.later_elsewhere(topic, group, segments, item)
         answer = (
             self._ordinary[RequestCode.UPDATE_CONSUMER_OFFSET](connection, request)
@@ -182,12 +187,24 @@ class LogicalOffsets:
         )  # fmt: skip
         if answer is not None and answer.code == ResponseCode.SUCCESS:
             # Not before: where nothing was stored there, the group would be nowhere.
-            await access.forget_elsewhere(topic, group, elsewhere)
-            access.forget(topic, group, later)
-            if watch is not None:
-                access.cleared(topic, group, segments, item, watch)
+            await self._forget_later(back, elsewhere)
         if answer is not None and not request.is_oneway:
             connection.send(request.reply(answer.code, answer.remark))
+
+    async def _forget_later(self, back: _Back, elsewhere: Elsewhere) -> None:
+        """Forget places behind this commit, unless the group has gone forth again meanwhile.
+
+        It may be at the very same place; what is behind that is forgotten by the newer commit.
+        """
+        access, furthest = self._access, self._access.furthest
+        if not furthest.is_forth(back.key, back.before):
+            await access.forget_elsewhere(back.topic, back.group, elsewhere)
+        if not furthest.is_forth(back.key, back.before):
+            access.forget(back.topic, back.group, back.later)
+        if elsewhere.away:
+            furthest.passed_over(back.key, back.before)
+        elif back.may_be_elsewhere:
+            furthest.cleared(back.key, back.before, back.item.gen)
 
     def _is_as_physical(self, segments: Segments) -> bool:
         """Whether a queue has never moved: Java's brokers then take it for its physical queue."""
@@ -207,12 +224,17 @@ class LogicalOffsets:
     async def _group_offset(
         self, topic: str, segments: Segments, request: RemotingCommand
     ) -> int | None:
-        """From the newest segment to the oldest, until the group has been in one."""
-        group = text_field(request.ext_fields, "consumerGroup", "")
-        for item in reversed(segments):
+        """From the newest segment to the oldest, until the group has been in one.
+
+        One that went back while the set of a later one was away is looked for where it went.
+        """
+        group, access = text_field(request.ext_fields, "consumerGroup", ""), self._access
+        place = access.furthest.place(access.key(topic, group, segments), access.reign)
+        newest_first = [*reversed(segments)]
+        for item in sorted(newest_first, key=lambda item: item.gen != place):
             if not item.is_decided:
                 continue
-            offset = await self._access.group_offset(topic, item, group)
+            offset = await access.group_offset(topic, item, group)
             if offset is not None:
                 return item.logical(offset)
         return None

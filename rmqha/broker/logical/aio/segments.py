@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from rmqha.base.errors import RmqhaError
 from rmqha.broker.groups.aio.offset_requests import NO_ROOM
 from rmqha.broker.groups.aio.ports import Broker
-from rmqha.broker.groups.offset_rules import FORGOTTEN_FIELD, NOWHERE
-from rmqha.broker.logical.furthest import Furthest, Key, Seen
+from rmqha.broker.groups.offset_rules import (
+    FIRST_FIELD,
+    FORGOTTEN_FIELD,
+    MASTER_FIELD,
+    NOWHERE,
+)
+from rmqha.broker.logical.furthest import Furthest, Key
 from rmqha.broker.logical.place import LOGICAL_FIELD
-from rmqha.broker.naming.aio.other_sets import OtherSets
+from rmqha.broker.naming.aio.other_sets import OtherSets, SetUnreachable
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
@@ -20,9 +26,6 @@ from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments
 
 Later = Mapping[int, int]
 """What a group has stored here for segments behind one, by their physical queue."""
-
-Elsewhere = Sequence[tuple[LogicQueueMappingItem, int]]
-"""The same at other sets."""
 
 FORWARD_TIMEOUT_MS = 3_000
 """Java's ``forwardTimeout``."""
@@ -39,6 +42,17 @@ class SegmentRefused(RmqhaError):
         super().__init__(f"{broker_name}: {remark or f'code {code}'}")
         self.code = code
         self.remark = remark
+
+
+class Elsewhere(NamedTuple):
+    """The same at other sets.
+
+    Attributes:
+        away: whether there are sets that could not be asked.
+    """
+
+    stored: Sequence[tuple[LogicQueueMappingItem, int]] = ()
+    away: bool = False
 
 
 class SegmentAccess:
@@ -63,13 +77,14 @@ class SegmentAccess:
     async def ask(
         self, item: LogicQueueMappingItem, code: int, topic: str, **fields: FieldValue
     ) -> RemotingCommand:
-        """Ask a segment's set for something about it; whatever it answers."""
+        """Ask the master of a segment's set for something about it; whatever it answers."""
         return await self._sets.ask(
             item.broker_name,
             code,
             {
                 **ext_fields(topic=topic, queueId=item.queue_id, bname=item.broker_name, **fields),
                 LOGICAL_FIELD: "false",
+                MASTER_FIELD: "true",
             },
             timeout_ms=FORWARD_TIMEOUT_MS,
         )
@@ -142,17 +157,29 @@ class SegmentAccess:
             raise
 
     async def commit(
-        self, topic: str, item: LogicQueueMappingItem, group: str, offset: int
+        self,
+        topic: str,
+        item: LogicQueueMappingItem,
+        group: str,
+        offset: int,
+        *,
+        is_first: bool = False,
     ) -> None:
-        """Store how far a group is."""
+        """Store how far a group is; with ``is_first`` where nothing is stored alone.
+
+        Java's brokers do not know that, and take the offset in any case.
+        """
         if self.is_here(item):
+            if is_first and await self.group_offset(topic, item, group) is not None:
+                return
             offsets, wall_ms = self._broker.offsets, self._broker.clock.wall_ms()
             if not offsets.table.commit(group, topic, item.queue_id, offset, wall_ms):
                 raise SegmentRefused(self._name, ResponseCode.SYSTEM_BUSY, NO_ROOM)
             offsets.changed()
             return
         code = RequestCode.UPDATE_CONSUMER_OFFSET
-        answer = await self.ask(item, code, topic, consumerGroup=group, commitOffset=offset)
+        more: dict[str, FieldValue] = {FIRST_FIELD: True} if is_first else {}
+        answer = await self.ask(item, code, topic, consumerGroup=group, commitOffset=offset, **more)
         if answer.code != ResponseCode.SUCCESS:
             raise SegmentRefused(item.broker_name, answer.code, answer.remark)
 
@@ -162,7 +189,7 @@ class SegmentAccess:
         self, topic: str, group: str, segments: Segments, item: LogicQueueMappingItem
     ) -> Later:
         """What a group has stored here for segments behind the one that it commits to."""
-        self.furthest.stored(_key(topic, group, segments), item.gen)
+        self.furthest.stored(self.key(topic, group, segments), item.gen)
         query = self._broker.offsets.table.query
         found = {
             one.queue_id: query(group, topic, one.queue_id)
@@ -184,51 +211,51 @@ class SegmentAccess:
                 offsets.changed()
 
     @property
-    def _reign(self) -> int:
+    def reign(self) -> int:
+        """Of this master."""
         core = self._broker.ha_core
         return -1 if core is None else core.ha.epochs.last_epoch
 
-    def may_be_elsewhere(
-        self, topic: str, group: str, segments: Segments, item: LogicQueueMappingItem
-    ) -> bool:
+    def key(self, topic: str, group: str, segments: Segments) -> Key:
+        """What ``furthest`` knows of a group in a queue is kept by this, until the topic is remapped."""
+        mapping = self._broker.mappings.table.items.get(topic)
+        return topic, group, segments[-1].queue_id, 0 if mapping is None else mapping.epoch
+
+    def may_be_elsewhere(self, key: Key, segments: Segments, item: LogicQueueMappingItem) -> bool:
         """Whether a group may have stored something at other sets for later segments."""
-        key = _key(topic, group, segments)
-        return not self.furthest.is_behind(key, self._reign, item.gen) and any(
-            one.gen > item.gen and one.is_decided and not self.is_here(one) for one in segments
+        return not self.furthest.is_behind(key, self.reign, item.gen) and any(
+            one.gen > item.gen and not self.is_here(one) for one in segments
         )
-
-    def watch(self, topic: str, group: str, segments: Segments) -> Seen:
-        """Other sets are asked from now on; what is known until then, for ``cleared``."""
-        return self.furthest.watch(_key(topic, group, segments), self._reign)
-
-    def cleared(
-        self, topic: str, group: str, segments: Segments, item: LogicQueueMappingItem, before: Seen
-    ) -> None:
-        """Nothing is stored behind a segment, unless something was since the watch began."""
-        self.furthest.cleared(_key(topic, group, segments), before, item.gen)
 
     async def later_elsewhere(
         self, topic: str, group: str, segments: Segments, item: LogicQueueMappingItem
     ) -> Elsewhere:
-        """What a group has stored at other sets for segments behind the one that it commits to."""
-        found = []
+        """What a group has stored at other sets for segments behind the one that it commits to.
+
+        A set that is away is asked once, and again for the group's next commit.
+        """
+        found, away = [], set[str]()
         for one in segments:
-            if one.gen > item.gen and one.is_decided and not self.is_here(one):
+            if one.gen <= item.gen or self.is_here(one) or one.broker_name in away:
+                continue
+            try:
                 offset = await self.group_offset(topic, one, group)
-                if offset is not None:
-                    found.append((one, offset))
-        return found
+            except (SetUnreachable, SegmentRefused):
+                away.add(one.broker_name)
+                continue
+            if offset is not None:
+                found.append((one, offset))
+        return Elsewhere(found, bool(away))
 
     async def forget_elsewhere(self, topic: str, group: str, later: Elsewhere) -> None:
-        """The same as ``forget`` at other sets; one that is Java's, or older than this, refuses it."""
-        for item, offset in later:
+        """The same as ``forget`` at other sets; one that does not know the group refuses it.
+
+        Java's take -1 whatever they have stored since: this is for what is still the newest.
+        """
+        for item, offset in later.stored:
             answer = await self.ask(
                 item, RequestCode.UPDATE_CONSUMER_OFFSET, topic, consumerGroup=group,
                 commitOffset=NOWHERE, **{FORGOTTEN_FIELD: offset},
             )  # fmt: skip
             if answer.code != ResponseCode.SUCCESS:
                 raise SegmentRefused(item.broker_name, answer.code, answer.remark)
-
-
-def _key(topic: str, group: str, segments: Segments) -> Key:
-    return topic, group, segments[-1].queue_id

@@ -176,9 +176,10 @@ class LogicalPulls:
         return self.pull(connection, request, place.again(offset))
 
     def commit(self, connection: Connection, request: RemotingCommand, place: Place) -> None:
-        """The offset that comes with a pull is stored where its segment is, as 15 would store it.
+        """The offset that comes with a pull is stored where its segment is.
 
-        It is for when the pull was checked: a stranger's offset would be in the table for good.
+        Unlike 15 it has no other set forget later places: the group's next 15 does. It is for when
+        the pull was checked: a stranger's offset would be in the table for good.
         """
         pull = place.wanted
         item = segment_at(place.segments, pull.commit_offset) if pull.commits else None
