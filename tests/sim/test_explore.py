@@ -27,7 +27,7 @@ SECONDS_MAX = 120
 def walked(bounds: Bounds) -> tuple[Report[Move], list[str]]:
     group = Group(bounds)
     start = STARTS[bounds.start](group)
-    report = Walk(group, start, Limits(seconds=SECONDS_MAX), time.monotonic).run()
+    report = Walk(group, start, Limits(seconds=SECONDS_MAX), time.process_time).run()
     return report, tell(group, start, report.trace)
 
 
@@ -86,7 +86,7 @@ def test_a_store_that_was_lost_counts_again_after_its_leader_has_filled_it() -> 
 def test_members_of_a_walk_never_change_when_others_are_made_from_them() -> None:
     """A copy that shares something would change states that were visited already."""
     group = Group(Bounds(elections=1, proposals=1, snapshots=1, start="behind"))
-    walk = Walk(group, STARTS["behind"](group), Limits(states=20_000), time.monotonic)
+    walk = Walk(group, STARTS["behind"](group), Limits(states=20_000), time.process_time)
     before: dict[int, object] = {}
     for _ in range(2):
         names = {name: name for name in group.names}

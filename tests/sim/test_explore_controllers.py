@@ -35,7 +35,7 @@ ALL_KINDS = {"ask", "commit", "refuse", "apply", "depose", "lead", "close", "tic
 
 def walked(scene: Scene) -> Report[Move]:
     space = Controllers(scene)
-    return Walk(space, space.start, Limits(seconds=60), time.monotonic).run()
+    return Walk(space, space.start, Limits(seconds=120), time.process_time).run()
 
 
 SCENES = {
