@@ -39,7 +39,7 @@ ChoiceT = TypeVar("ChoiceT", bound=Enum)
 GUARDS = (
     "tls.client.authServer", "tls.client.certPath", "tls.client.trustCertPath", "tls.enable",
     "tls.server.authClient", "tls.server.certPath", "tls.server.mode",
-    "tls.server.need.client.auth", "tls.server.trustCertPath",
+    "tls.server.need.client.auth", "tls.server.trustCertPath", "tls.test.mode.enable",
 )  # fmt: skip
 """Keys whose loss may open a door."""
 
@@ -60,6 +60,9 @@ class ClientAuth(Enum):
     NONE = "none"
     OPTIONAL = "optional"
     REQUIRE = "require"
+
+
+_WORDS = {"true", "false", *(one.value for one in (*TlsMode, *ClientAuth))}
 
 
 class KeyPair(Struct, frozen=True):
@@ -154,11 +157,17 @@ def check_kept(values: Mapping[str, str], before: str | None, now: str | None) -
         raise ConfigInvalid(f"tls.config.file={path} is gone")
     old, new = with_tls_file(values, before), with_tls_file(values, now)
     written = parse_properties(now)
-    lost = [key for key in GUARDS if key not in written and old[key] != new[key]]
+    lost = [key for key in GUARDS if key not in written and _meant(old[key]) != _meant(new[key])]
     if lost:
         raise ConfigInvalid(
             f"{path} says nothing more of {', '.join(lost)}: write what shall count"
         )
+
+
+def _meant(text: str) -> str:
+    """Flags and modes in one way of writing; paths as they are, unless they are words like these."""
+    said = text.strip()
+    return said.lower() if said.lower() in _WORDS else said
 
 
 def read_tls(values: Mapping[str, str]) -> TlsSettings:

@@ -285,6 +285,9 @@ class ClusterClient(Asker):
         # Asked each time: its author may have given it more queues since.
         queues = await self.find_topic(address, topic)
         if queues is None:
+            # A topic that went with all that was in it ends at its beginning.
+            gone = self._queues.get(topic, Queues(0, 0))
+            self._ends[topic] = dict.fromkeys(range(gone.read), 0)
             return []
         self._queues[topic] = queues
         parts = [self._read(address, topic, queue) for queue in range(queues.read)]

@@ -24,7 +24,7 @@ PROGRAMS = {
     "namesrv": "rmqha.cli.mqnamesrv",
     "broker": "rmqha.cli.mqbroker",
 }
-HERE = Path(rmqha.__file__).resolve().parents[1]
+HERE = Path(rmqha.__file__).absolute().parents[1]
 RUN = """\
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -61,6 +61,8 @@ class LauncherHandle:
         ours, theirs = socket.socketpair()
         environment = node_environment(os.environ)
         if source is not None:
+            # Its process has another folder.
+            source = source.absolute()
             environment["PYTHONPATH"] = str(source)
         with theirs:
             self.process = subprocess.Popen(

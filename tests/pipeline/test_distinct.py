@@ -69,6 +69,10 @@ def test_stores_when_elsewhere_and_apart_then_both_are_read(other: str) -> None:
         ([("store", "/x"), ("", "/y/store")], ["store", "y/store"]),
         ([("", "s3://b/x/s?region=r"), ("", "gs://b/y/s")], ["x/s", "y/s"]),
         ([("", "s3://b"), ("", "/")], ["b", ""]),
+        ([("", "/x/a/s"), ("", "/x/b/s"), ("", "/x/c/t")], ["a/s", "b/s", "t"]),
+        ([("", "/p/s"), ("", "/q/p/s"), ("", "/r/p/s")], ["p/s", "q/p/s", "r/p/s"]),
+        ([("", "s3://K:word@b/s"), ("", "s3://K:word@c/s")], ["b/s", "c/s"]),
+        ([("", "abfss://one@a/s"), ("", "abfss://two@a/s")], ["one@a/s", "two@a/s"]),
     ],
 )
 def test_names_when_paths_end_alike_then_more_of_them_tells_which(

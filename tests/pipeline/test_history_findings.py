@@ -135,6 +135,36 @@ def expired(writer: HistoryWriter) -> None:
     end(writer, 0, C + 1)
 
 
+def deferred(writer: HistoryWriter) -> None:
+    """Acknowledged at a place of the queue where it waited, and read where it came in time."""
+    ack(writer, A, 0, 1000, 1000)
+    consume(writer, A, 0, 0)
+    end(writer, 0, 1)
+
+
+def stored_twice_and_cut(writer: HistoryWriter) -> None:
+    """The copy that was acknowledged was shown and is gone; the other one is there."""
+    ack(writer, A, 0, 9, 1000)
+    for offset in (4, 9):
+        consume(writer, A, 0, offset, client=f"c{offset}")
+    end(writer, 0, 5)
+
+
+def key_in_the_body(writer: HistoryWriter) -> None:
+    """Who sends has a key, which who reads does not see."""
+    ack(writer, A, 0, 5, 1000)
+    writer.add(Consume, "c", topic="T", key="at 0:5", broker="b", queue=0, offset=5, end_ms=9000)
+    consume(writer, A, 0, 5, client="c2")
+
+
+@pytest.mark.parametrize("tell", [deferred, stored_twice_and_cut, key_in_the_body])
+def test_history_when_a_message_can_be_read_then_it_is_neither_lost_nor_another(
+    found: Mapping[str, set[Told]], tell: Write
+) -> None:
+    """It may be there twice, which is told as that."""
+    assert {one[0] for one in found[tell.__name__]} <= {"duplicated", "redelivered"}
+
+
 @pytest.mark.parametrize(
     "tell",
     [
@@ -169,6 +199,7 @@ TALES = (
     shown_and_cut, acked_and_another_shown, another_to_one_reader, shown_and_ended, ended_behind,
     ghost, readers_only, without_keys, stored_though_it_failed, ended_too_early, ended_and_sent_on,
     expired, redelivered,
+    deferred, stored_twice_and_cut, key_in_the_body,
 )  # fmt: skip
 
 

@@ -367,14 +367,24 @@ def test_file_of_its_own_when_a_line_is_missing_then_what_it_kept_is_kept(
 ) -> None:
     """Half of a file may fit together, and open what the other half closed."""
     path = closed_file(authority, tmp_path)
+    with path.open("a") as file:
+        file.write("tls.test.mode.enable=false\n")
     lines = path.read_text().splitlines(keepends=True)
     assert any(line.startswith(f"{key}=") for line in lines)
-    values = {"tls.config.file": str(path)}
+    values = {"tls.config.file": str(path), "tls.test.mode.enable": "true"}
     before = path.read_text()
     path.write_text("".join(line for line in lines if not line.startswith(f"{key}=")))
     with pytest.raises(ConfigInvalid, match=rf"says nothing more of {re.escape(key)}: write what"):
         check_kept(values, before, path.read_text())
     check_kept({**values, **with_tls_file(values, before)}, before, path.read_text())
+
+
+def test_file_of_its_own_when_the_other_says_the_same_in_other_letters_then_a_line_may_go() -> None:
+    """Nothing opens by that."""
+    own = {"tls.config.file": "f", "tls.server.mode": "ENFORCING", "tls.test.mode.enable": " FALSE"}
+    check_kept(own, "tls.server.mode=enforcing\ntls.test.mode.enable=false\n", "")
+    with pytest.raises(ConfigInvalid, match=r"nothing more of tls\.server\.mode"):
+        check_kept({**own, "tls.server.mode": "PERMISSIVE"}, "tls.server.mode=enforcing\n", "")
 
 
 @in_uvloop

@@ -123,3 +123,18 @@ async def test_ends_when_all_of_a_queue_has_expired_then_it_ends_where_it_ended(
     found = await client.consume("T", 1.0)
     assert [(one.queue_id, one.queue_offset) for one in found] == [(1, 1), (1, 2)]
     assert client.ends_of("T") == {0: 5, 1: 3, 2: 0}
+
+
+async def test_ends_when_the_topic_is_gone_then_its_queues_end_at_their_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It went with all that was in it: the ends of before would say that all is there."""
+    client = Queue()
+    await client.consume("T", 1.0)
+
+    async def nowhere(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(client, "find_topic", nowhere)
+    assert await client.consume("T", 1.0) == []
+    assert client.ends_of("T") == {0: 0, 1: 0, 2: 0}

@@ -102,10 +102,11 @@ def test_launcher_when_a_module_of_the_folder_has_a_name_of_the_library_then_it_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("source", [None, Path("checkout")])
 def test_launcher_when_the_package_is_in_one_folder_alone_then_it_runs_that_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Path | None
 ) -> None:
-    """A checkout that is not installed, on the path of pytest alone."""
+    """A checkout that is not installed, on the path of pytest alone; or another release's."""
     package = tmp_path / "checkout" / "rmqha" / "testing"
     package.mkdir(parents=True)
     for folder in (package, package.parent):
@@ -114,8 +115,9 @@ def test_launcher_when_the_package_is_in_one_folder_alone_then_it_runs_that_one(
         "import socket\ndef main():\n    socket.socket(fileno=0).send(b'{\"ours\": 1}')\n"
     )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(launcher_handle, "HERE", tmp_path / "checkout")
-    handle = LauncherHandle()
+    if source is None:
+        monkeypatch.setattr(launcher_handle, "HERE", tmp_path / "checkout")
+    handle = LauncherHandle(source)
     try:
         assert handle.request(do="load") == {"ours": 1}
     finally:

@@ -40,17 +40,30 @@ def distinct(stores: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """
     refuse_twice(root for _, root in stores)
     parts = [(name,) if name else _parts(root) for name, root in stores]
-    for length in range(1, max(map(len, parts), default=1) + 1):
-        names = ["/".join(one[-length:]) for one in parts]
-        if len(set(names)) == len(names):
+    lengths = [1] * len(parts)
+    while True:
+        names = ["/".join(one[-length:]) for one, length in zip(parts, lengths, strict=True)]
+        count = Counter(names)
+        alike = [at for at, name in enumerate(names) if count[name] > 1]
+        if not alike:
             return [(name, root) for name, (_, root) in zip(names, stores, strict=True)]
-    ((name, _),) = Counter("/".join(one) for one in parts).most_common(1)
-    raise ConfigInvalid(f"two stores are called {name}: name them, as in a={stores[0][1]}")
+        longer = [at for at in alike if lengths[at] < len(parts[at])]
+        if not longer:
+            raise ConfigInvalid(
+                f"two stores are called {names[alike[0]]}: name them, as in a={stores[0][1]}"
+            )
+        for at in longer:
+            lengths[at] += 1
 
 
 def _parts(root: str) -> tuple[str, ...]:
     is_url = has_scheme(root)
     path = root.partition("?")[0].partition("://")[2] if is_url else os.path.abspath(root)
+    if is_url:
+        # A name stands in tables and reports; abfss://container@account has no secret there.
+        authority, slash, rest = path.partition("/")
+        user, _, host = authority.rpartition("@")
+        path = (host if ":" in user else authority) + slash + rest
     return tuple(one for one in path.split("/") if one) or (base_name(root),)
 
 

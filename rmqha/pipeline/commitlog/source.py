@@ -258,7 +258,8 @@ def _bounds(options: Any, key: str) -> Bounds:
     high = number_of(last, INT64_MAX) if last else INT64_MAX
     if low is None or high is None or not (said or last):
         raise ConfigInvalid(f"{key}={text} must be a number, or two like 7-20, 7- or -20")
-    if low > high:
+    # What comes after the last one that was read, up to it, is nothing yet.
+    if low > high + 1:
         raise ConfigInvalid(f"{key}={text} is nothing: {low} is over {high}")
     return Bounds().cut(low, high) if dash else Bounds(low, low)
 

@@ -160,19 +160,26 @@ def run(
     numbers = spark.range(0, count, 1, tasks)
     hashed = hashes(numbers, plan.ranges, secrets.token_bytes(SEED_BYTES)).collect()
     compared, bad = different(Hashed(*row) for row in hashed)
-    found = tuple(_by_message(spark, replicas, plan, bad)[:SHOWN_MAX])
-    return Audit(plan, compared, tuple(bad), found, tuple(nameless(bad, found)), lonely)
+    found, looked = _by_message(spark, replicas, plan, bad)
+    told = tuple(nameless(bad[:looked], found))
+    return Audit(plan, compared, tuple(bad), tuple(found[:SHOWN_MAX]), told, lonely)
 
 
 def _by_message(
     spark: SparkSession, replicas: list[StoreFolder], plan: Plan, bad: list[tuple[int, int]]
-) -> list[Difference]:
-    """Range by range, so that never more than two replicas' records of one are in memory."""
+) -> tuple[list[Difference], int]:
+    """Range by range, so that never more than two replicas' records of one are in memory.
+
+    Returns:
+        What differs, and in how many of the ranges that was looked for: enough is enough.
+    """
     names = [one.name for one in replicas]
     found: dict[int, Difference] = {}
+    looked = 0
     for start, _ in bad:
         if len(found) >= SHOWN_MAX:
             break
+        looked += 1
         chosen = [one for one in plan.ranges if one.start == start]
         rows = spark.createDataFrame([astuple(one) for one in chosen], RANGES)
         seen = rows.repartition(len(chosen), "replica").mapInArrow(_Records(replicas), RECORDS)
@@ -180,7 +187,7 @@ def _by_message(
         present = sorted(one.replica for one in chosen)
         for one in differences((Seen(*row) for row in seen.collect()), names, present):
             found.setdefault(one.physical_offset, one)
-    return sorted(found.values(), key=lambda one: one.physical_offset)
+    return sorted(found.values(), key=lambda one: one.physical_offset), looked
 
 
 class _Hashes:
