@@ -148,6 +148,7 @@ def set_of(story: OldStory, address: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("fault", list(FAULTS))
 def test_queues_when_something_dies_in_a_remap_then_old_clients_lose_and_reorder_nothing(
     fault: str,

@@ -69,6 +69,7 @@ def test_producers_when_queues_are_remapped_then_none_is_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("fault", ["abandoned", "old master", "new master"])
 def test_queues_when_something_dies_at_any_step_then_no_message_is_lost_or_reordered(
     fault: str,

@@ -84,6 +84,7 @@ def test_java_rule_when_a_master_is_cut_off_then_its_successors_log_decides_what
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("loser", [0, 1], ids=["old leader", "new leader"])
 def test_java_rule_when_a_master_dies_whose_slaves_have_all_then_nothing_is_lost(
     loser: int,
@@ -101,6 +102,7 @@ def test_java_rule_when_a_master_dies_whose_slaves_have_all_then_nothing_is_lost
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("loser", [0, 1], ids=["old leader", "new leader"])
 def test_java_rule_when_a_master_dies_whose_slaves_lag_then_only_what_they_lack_is_lost(
     loser: int,
