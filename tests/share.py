@@ -3,7 +3,7 @@
 Long rows of stories take turns everywhere: a test with the mark ``turns(4)`` runs a fourth of its
 parameters in each ``bin/test``.
 
-The whole of bin/test takes three quarters of an hour where a seed of the controllers' simulator takes a
+The whole of bin/test takes the better part of an hour where a seed of the controllers' simulator takes a
 quarter of a second, and more than CI's ninety minutes where it takes a whole one. There ``bin/test --ci``
 runs every test, but a slow one, or one of real RocketMQ, only with a share of its parameters. Which ones
 follows from the number of commits, so that some commits in a row run all of them.
