@@ -1,7 +1,7 @@
 """Fixtures of the interop tests.
 
 Run: ``.venv/bin/python -m pytest tests/interop``; with ``-m "not alone"`` three workers may share it
-(``-n 3 --dist loadfile --no-loadscope-reorder``, which keeps the long modules first).
+(``-n 3 --dist loadfile``).
 ``RMQHA_INTEROP_CONTROLLERS=rmqha|dledger|jraft`` chooses whose controllers are under test (ours by
 default); the brokers, the name server and mqadmin are always Java. ``RMQHA_INTEROP_JAVA_LOG=INFO``
 makes the Java processes log more; ``RMQHA_INTEROP_KEEP`` names a folder that keeps all logs.
@@ -21,24 +21,14 @@ from rmqha.testing.real.controllers import selected_kind
 from tests.interop import required
 
 HERE = Path(__file__).parent
-ALONE = {"test_controllers", "test_failover", "test_takeover"}
-"""Modules that look at seconds: never beside another."""
-LONG = (
-    "test_conversions", "test_java_clocks", "test_live_topics", "test_static_topics", "test_acl", "test_mixed_set",
-    "test_python_replica", "test_pipeline_java", "test_address_brokers", "test_consumers", "test_admin_cluster", "test_newer_java",
-)  # fmt: skip
-"""Modules that take longest. They begin first, or one of them is what everybody waits for at the end."""
-
-
-def begins(module: str) -> int:
-    """Which one of all modules begins first: the lowest, others as they were."""
-    return LONG.index(module) if module in LONG else len(LONG)
+ALONE = {
+    "test_controllers", "test_failover", "test_java_clocks", "test_mixed_set", "test_python_replica", "test_reproduce", "test_takeover",
+}  # fmt: skip
+"""Modules that look at seconds, or whose clusters need both cores: never beside another."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything in this folder carries the marker and a limit that fits JVM start times."""
-    if all(HERE in item.path.parents for item in items):
-        items.sort(key=lambda item: begins(item.path.stem))
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.interop)
