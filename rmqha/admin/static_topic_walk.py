@@ -15,8 +15,7 @@ from rmqha.admin.commands.update_topic import TopicConfig
 from rmqha.admin.static_topics import Found
 from rmqha.admin.topic_calls import topic_stats
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.base.ids import MASTER_ID
-from rmqha.client.brokers import cluster_info
+from rmqha.client.brokers import cluster_info, masters_by_set
 from rmqha.client.exchange import CONFIG_TIMEOUT_MS, Exchange, Refused, Unreachable, ask
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
@@ -112,11 +111,7 @@ def _masters_now(found: Found) -> Exchange[dict[str, str]]:
         cluster = yield from cluster_info(found.name_servers)
     except (Refused, Unreachable, RemoteProtocolError):
         return {}
-    return {
-        name: group.broker_addrs[MASTER_ID]
-        for name, group in cluster.broker_addr_table.items()
-        if MASTER_ID in group.broker_addrs
-    }
+    return masters_by_set(cluster)
 
 
 def _look(found: Found, step: Look) -> Callable[[str], Exchange[Mapping[int, int]]]:

@@ -16,10 +16,7 @@ from rmqha.admin.topic_calls import mapped_config
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.ids import MASTER_ID
 from rmqha.client.brokers import cluster_info, groups_in_cluster
-from rmqha.client.exchange import (
-    Exchange,
-    NotFound,
-)
+from rmqha.client.exchange import Exchange, NotFound
 from rmqha.remoting.bodies import ClusterInfo
 from rmqha.remoting.values import as_number
 from rmqha.statictopic.known import Known, KnownTopic, is_unfinished

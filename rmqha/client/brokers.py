@@ -37,6 +37,15 @@ def groups_in_cluster(cluster: ClusterInfo, cluster_name: str) -> tuple[BrokerMe
     return tuple(table[name] for name in names_in_cluster(cluster, cluster_name) if name in table)
 
 
+def masters_by_set(cluster: ClusterInfo) -> dict[str, str]:
+    """The master's address of each broker set that has one."""
+    return {
+        name: group.broker_addrs[MASTER_ID]
+        for name, group in cluster.broker_addr_table.items()
+        if MASTER_ID in group.broker_addrs
+    }
+
+
 def masters(
     name_servers: tuple[str, ...], cluster_name: str
 ) -> Exchange[tuple[BrokerMemberGroup, ...]]:

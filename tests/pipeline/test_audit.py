@@ -103,6 +103,23 @@ def test_byte_when_behind_the_edge_of_a_range_then_the_message_is_named(
     assert named == [(one.physical_offset, one.topic, one.queue_offset) for one in (hurt, both)]
 
 
+def test_ranges_when_enough_differences_are_known_then_nothing_is_said_of_those_not_looked_into(
+    spark: SparkSession,
+    replicas: tuple[list[str], list[Record]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That no message in them differs was told of ranges in which nobody had looked for one."""
+    stores, records = replicas
+    long = [one for one in records if len(one.body) > 100]
+    for hurt in (long[0], long[-1]):
+        flip(Path(stores[0]), body_start(hurt) + 50)
+    found = audit.run(spark, stores, range_bytes=RANGE_BYTES)
+    assert (len(found.ranges_different), len(found.differences), found.nameless) == (2, 2, ())
+    monkeypatch.setattr(audit, "SHOWN_MAX", 1)
+    found = audit.run(spark, stores, range_bytes=RANGE_BYTES)
+    assert (len(found.ranges_different), len(found.differences), found.nameless) == (2, 1, ())
+
+
 def test_header_when_flipped_then_the_good_replica_names_it(
     spark: SparkSession, replicas: tuple[list[str], list[Record]]
 ) -> None:

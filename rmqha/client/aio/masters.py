@@ -12,9 +12,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from rmqha.base.errors import ConnectFailed, ConnectionLost, RequestTimeout
-from rmqha.base.ids import MASTER_ID
 from rmqha.client.aio.exchanges import ExchangeClient
-from rmqha.client.brokers import cluster_info, topic_route
+from rmqha.client.brokers import cluster_info, masters_by_set, topic_route
 from rmqha.client.exchange import Exchange, Refused, Unreachable, ask_any
 from rmqha.client.logical import Leaders, is_logical
 from rmqha.client.routes import QueueKey, TopicRoute, decode_names
@@ -212,11 +211,7 @@ class Masters:
     async def _master(self, broker_name: str) -> str | None:
         if broker_name not in self._masters:
             info = await self._named(lambda: cluster_info(self._name_servers))
-            self._masters = {
-                name: group.broker_addrs[MASTER_ID]
-                for name, group in info.broker_addr_table.items()
-                if MASTER_ID in group.broker_addrs
-            }
+            self._masters = masters_by_set(info)
         return self._masters.get(broker_name)
 
     async def leader(self, queue: QueueKey) -> str | None:
