@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 from tests.pipeline.conftest import SMALL
+from tests.pipeline.to_the_end import stream_to
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 PRODUCERS = SOURCE.with_name("ProducerPeer.java")
@@ -83,13 +84,10 @@ class Topic:
         """What is new goes to Parquet; all that is there."""
         given = {**self.options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "150"}
         stream = self._spark.readStream.format("rocketmq").options(**given).load()
-        query = (
-            stream.writeStream.format("parquet")
-            .option("checkpointLocation", str(self._folder / "checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(self._folder / "lake"))
+        writer = stream.writeStream.format("parquet").option(
+            "checkpointLocation", str(self._folder / "checkpoint")
         )
-        assert query.awaitTermination(STREAM_S)
+        stream_to(writer, str(self._folder / "lake"), STREAM_S)
         return self._spark.read.parquet(str(self._folder / "lake"))
 
     def newest_offsets(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from rmqha.pipeline.live.pulling import SCHEMA
 from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.real.processes import wait_until
 from tests.pipeline.live import BORN_MS, BROKER, Topic
+from tests.pipeline.to_the_end import stream_to, to_the_end
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -229,13 +230,10 @@ def run(spark: SparkSession, topic: Topic, folder: Path, **options: str) -> list
     """Read what there is now to Parquet, and end; the progress of each batch that had rows."""
     given = {"startingOffsets": "earliest", **topic.options(**options)}
     stream = spark.readStream.format("rocketmq").options(**given).load()
-    query = (
-        stream.writeStream.format("parquet")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(folder / "lake"))
+    writer = stream.writeStream.format("parquet").option(
+        "checkpointLocation", str(folder / "checkpoint")
     )
-    assert query.awaitTermination(STREAM_S)
+    query = stream_to(writer, str(folder / "lake"), STREAM_S)
     return [one for one in map(dict, query.recentProgress) if one["numInputRows"]]
 
 
@@ -442,14 +440,13 @@ def test_stream_when_written_twice_then_a_query_keeps_one_of_each(
             .schema("body binary, tags string")
             .load()
         )
-        query = (
+        writer = (
             stream.writeStream.format("rocketmq")
             .options(nameServer=cluster.namesrv_addr, topic="CopyTo")
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
-            .start()
         )
-        assert query.awaitTermination(STREAM_S)
+        to_the_end(writer.start, STREAM_S)
 
     copy()
     assert bodies(load(spark, target)) == numbered(source, range(9))

@@ -15,6 +15,7 @@ from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.real import wire
 from rmqha.testing.real.processes import wait_until
 from tests.pipeline.live import Topic
+from tests.pipeline.to_the_end import to_the_end
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +85,7 @@ def cluster(tmp_path: Path) -> Iterator[RmqCluster]:
         yield made
 
 
-def start(spark: SparkSession, topic: Topic, folder: Path, *, to_the_end: bool) -> StreamingQuery:
+def start(spark: SparkSession, topic: Topic, folder: Path, *, ends: bool) -> StreamingQuery:
     """The query, from its checkpoint if it has one."""
     given = topic.options(startingOffsets="earliest", maxOffsetsPerTrigger="500")
     stream = spark.readStream.format("rocketmq").options(**given).load()
@@ -93,7 +94,7 @@ def start(spark: SparkSession, topic: Topic, folder: Path, *, to_the_end: bool) 
     )
     writer = (
         writer.trigger(availableNow=True)
-        if to_the_end
+        if ends
         else writer.trigger(processingTime="300 milliseconds")
     )
     return writer.start(str(folder / "lake"))
@@ -135,7 +136,7 @@ def test_stream_when_the_master_is_killed_five_times_then_every_message_once(
     """While a producer sends; and so from the checkpoint, after a kill that nobody was reading at."""
     topic = Topic(cluster, "Killed", queues=4)
     with Producer(cluster, "Killed") as producer:
-        query = start(spark, topic, tmp_path, to_the_end=False)
+        query = start(spark, topic, tmp_path, ends=False)
         for _ in range(KILLS):
             before = batches_of(query)
             producer.wait_for(BETWEEN_KILLS)
@@ -146,8 +147,7 @@ def test_stream_when_the_master_is_killed_five_times_then_every_message_once(
         kill_the_master(cluster)
         producer.wait_for(BETWEEN_KILLS)
     assert producer.error is None
-    query = start(spark, topic, tmp_path, to_the_end=True)
-    assert query.awaitTermination(STREAM_S)
+    to_the_end(lambda: start(spark, topic, tmp_path, ends=True), STREAM_S)
     assert check(spark, cluster, "Killed", tmp_path / "lake") >= (KILLS + 2) * BETWEEN_KILLS
     info = cluster.set_info()
     assert info is not None

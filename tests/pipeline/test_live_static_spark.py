@@ -11,6 +11,7 @@ import pytest
 from rmqha.testing.real.processes import wait_until
 from tests.pipeline.static import NAMES, StaticTopics
 from tests.pipeline.test_live import lose_the_last_commit
+from tests.pipeline.to_the_end import stream_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,9 +44,8 @@ def run(
     spark: SparkSession, sets: StaticTopics, topic: str, folder: Path, **more: str
 ) -> list[int]:
     """Read what there is now; how many rows each batch had."""
-    begun = writer(spark, sets, topic, folder, **more).trigger(availableNow=True)
-    query = begun.start(str(folder / "lake"))
-    assert query.awaitTermination(STREAM_S)
+    begun = writer(spark, sets, topic, folder, **more)
+    query = stream_to(begun, str(folder / "lake"), STREAM_S)
     return [one["numInputRows"] for one in query.recentProgress]
 
 
