@@ -8,6 +8,7 @@ from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import Here
 from rmqha.admin.static_topic_walk import Walk, carry_out
 from rmqha.admin.static_topics import Found, Wish, next_change
+from rmqha.base.errors import RemoteProtocolError, RmqhaError
 from rmqha.client.exchange import Exchange, Refused, Unreachable
 from rmqha.statictopic.known import Known, PlanRefused, histories
 from rmqha.statictopic.map_file import REMAPPING, after_file, before_file
@@ -94,7 +95,7 @@ def _go_on(
     before, walk = found.known, Walk([])
     try:
         after = yield from carry_out(found, change, walk)
-    except (Refused, Unreachable) as error:
+    except (Refused, Unreachable, RemoteProtocolError, PlanRefused) as error:
         return _cut_short(found.known, walk, error, files)
     if is_wish:
         data = {**_data(before, after.known), "finished": True, "files": [*files]}
@@ -104,9 +105,7 @@ def _go_on(
     return _begin(after, wish, here, files, rounds + 1)
 
 
-def _cut_short(
-    known: Known, walk: Walk, error: Refused | Unreachable, files: dict[str, bytes]
-) -> Report:
+def _cut_short(known: Known, walk: Walk, error: RmqhaError, files: dict[str, bytes]) -> Report:
     words = "not finished: the same command again, or any other for this topic, goes on from here\n"
     data = {
         "topic": known.topic, "finished": False, "steps": list(map(_step_data, walk.done)),

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from rmqha.base.errors import RmqhaError
 from rmqha.statictopic.mapping import (
     GLOBAL_SCOPE,
+    QUEUES_MAX,
     LogicQueueMappingItem,
     Segments,
     TopicQueueMappingDetail,
@@ -94,9 +95,21 @@ class FreeQueues:
             if one.broker_name in self._next:
                 self._next[one.broker_name] = max(self._next[one.broker_name], one.queue_id + 1)
 
+    def count(self, name: str) -> int:
+        """How many of a broker have been taken."""
+        return self._next[name]
+
     def take(self, name: str) -> int:
-        """The next one of a broker."""
+        """The next one of a broker.
+
+        Raises:
+            PlanRefused: it has had as many as a topic can have; in the midst of a move it would say so.
+        """
         queue = self._next[name]
+        if queue >= QUEUES_MAX:
+            raise PlanRefused(
+                f"{name} has no queue left of the {QUEUES_MAX} that a topic can have there"
+            )
         self._next[name] = queue + 1
         return queue
 

@@ -72,7 +72,7 @@ class Change(Struct, frozen=True):
         """How many read and write queues each broker needs."""
         free, found = FreeQueues(self.known, self.histories.values()), {}
         for name, one in self.known.brokers.items():
-            write = free.take(name)
+            write = free.count(name)
             found[name] = max(one.read_queue_nums, write), write
         return found
 

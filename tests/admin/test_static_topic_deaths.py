@@ -127,6 +127,26 @@ def test_drain_when_an_answer_is_lost_then_it_says_so_and_goes_on_next_time(
     assert_whole(created)
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [(b'{"offsetTable":{}}', "does not say where its queue 0 ends"), (b"[]", "")],
+)
+def test_drain_when_a_broker_answers_without_ends_then_it_says_that_it_is_not_finished(
+    created: StaticCluster, monkeypatch: pytest.MonkeyPatch, body: bytes, words: str
+) -> None:
+    """Others have been told by then: the plan was not refused as a whole."""
+    with monkeypatch.context() as amid:
+        amid.setattr(created, "_ends", lambda broker, command: body)
+        *_, last = created.run(DRAIN)
+    assert last.plain.startswith("not finished")
+    assert len(last.data["steps"]) > 2
+    (failure,) = last.failures
+    assert words in str(failure)
+    created.run(DRAIN, LATER)
+    assert set(created.leaders().values()) == {"b", "c"}
+    assert_whole(created)
+
+
 def test_drain_when_very_many_queues_move_then_each_question_for_ends_names_some(
     created: StaticCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,22 @@ def test_grow_when_it_cannot_be_then_it_says_why(
         grow(brokers, count, targets, 5_000)
 
 
+def test_plan_when_a_set_has_had_all_queues_then_refused_before_anybody_is_told() -> None:
+    """A broker would refuse it when the queue's old leader has stopped already."""
+    full = known(
+        detail("a", {0: (item(0, "a", 65_534, 0),)}), detail("b", {1: (item(0, "b", 0, 0),)})
+    )
+    assert grow(full, 3, ["a"], 5_000).queue_nums()["a"] == (65_536, 65_536)
+    with pytest.raises(PlanRefused, match="a has no queue left of the 65536"):
+        grow(full, 4, ["a"], 5_000)
+    last = known(
+        detail("a", {0: (item(0, "a", 65_535, 0),)}), detail("b", {1: (item(0, "b", 0, 0),)})
+    )
+    check(remap(last, {0: "b"}, 5_000))
+    with pytest.raises(PlanRefused, match="a has no queue left of the 65536"):
+        remap(last, {1: "a"}, 5_000)
+
+
 def test_epoch_when_chosen_then_it_is_newer_than_any_clock_says() -> None:
     """Clocks of operators' machines go wrong."""
     assert (next_epoch(NOBODY, 7), next_epoch(TWO, 7), next_epoch(TWO, 9_999)) == (
