@@ -15,16 +15,19 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 import uvloop
 
 from rmqha.base.ids import BrokerId
+from rmqha.cli.process import settle_memory
 from rmqha.controller.aio.snapshots import Snapshots
 from rmqha.controller.aio.wal import Wal
-from rmqha.controller.machine import Committed, ControllerMachine
+from rmqha.controller.machine import Committed, ControllerMachine, SnapshotLoaded
 from rmqha.controller.metadata import events as ev
+from rmqha.controller.metadata.snapshot import reading
+from rmqha.controller.metadata.state import MetadataState
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.core import RaftCore
 from rmqha.controller.raft.events import HardState, SnapshotMeta
@@ -118,6 +121,26 @@ async def snapshot_blocks_ms(one: ControllerMachine, folder: Path) -> tuple[floa
     making = await longest_block_ms(lambda: made.append(one.snapshot()))
     saving = await longest_block_ms(lambda: snapshots.save(one.applied_index, 1, made[0]))
     return making, saving
+
+
+async def install_block_ms(one: ControllerMachine, folder: Path) -> float:
+    """The longest turn while another node, which has as many sets, takes a snapshot from its leader."""
+    other, data, index = ControllerMachine(), one.snapshot(), one.applied_index
+    other.step(0, SnapshotLoaded(index, data))
+    snapshots = Snapshots(SystemDisk(), str(folder), cluster="group")
+    await snapshots.open()
+    snapshots.receive(0, data)
+    sent = SnapshotMeta(index + 1, 1, len(data), layout.digest(data))
+    found: list[tuple[int, MetadataState]] = []
+
+    def check(state: bytes) -> Generator[None, None, None]:
+        found.append((yield from reading(state)))
+
+    async def install() -> None:
+        loaded = await snapshots.install(sent, check)
+        other.step(0, SnapshotLoaded(sent.last_index, loaded, found[0]))
+
+    return await longest_block_ms(install)
 
 
 def write_log(folder: Path, entries: int, a_frame: int) -> None:
@@ -215,6 +238,7 @@ def _add(figures: dict[str, list[float]], name: str, value: float) -> None:
 
 def _measure_state(figures: dict[str, list[float]], folder: Path, sets: int) -> None:
     one = filled(sets)
+    settle_memory()  # as a controller's process does
     for active in (100, sets):
         name = f"{sets} sets, changes of {active}: apply one"
         _add(figures, f"{name}, digests, us", alter(one, active, marks_every=MARKS_EVERY))
@@ -222,6 +246,8 @@ def _measure_state(figures: dict[str, list[float]], folder: Path, sets: int) -> 
     making, saving = uvloop.run(snapshot_blocks_ms(one, folder))
     _add(figures, f"{sets} sets: longest block, make a snapshot, ms", making)
     _add(figures, f"{sets} sets: longest block, save it, ms", saving)
+    installing = uvloop.run(install_block_ms(one, folder))
+    _add(figures, f"{sets} sets: longest block, take one from the leader, ms", installing)
 
 
 def _measure_restart(figures: dict[str, list[float]], folder: Path, entries: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.driver import Driver
+from rmqha.runtime.parts import at_once
 from rmqha.sim.broker_agent import BrokerAgent
 from rmqha.sim.clock import HOST, SimClock
 from rmqha.sim.cluster import CONTROLLER_PORT, SimCluster, SimOptions
@@ -520,23 +521,23 @@ def test_snapshot_when_checked_and_loaded_then_read_once(
     durable, and loaded afterwards."""
     read: list[bytes] = []
 
-    def from_snapshot(data: bytes) -> tuple[int, MetadataState]:
+    def reading(data: bytes) -> Generator[None, None, tuple[int, MetadataState]]:
         read.append(data)
-        return snapshot.from_snapshot(data)
+        return snapshot.reading(data)
 
-    monkeypatch.setattr(service, "from_snapshot", from_snapshot)
-    monkeypatch.setattr(machine, "from_snapshot", from_snapshot)
+    monkeypatch.setattr(service, "reading", reading)
+    monkeypatch.setattr(machine, "from_snapshot", lambda data: at_once(reading(data)))
     one = cluster.controllers[cluster.the_leader()]
     index, data = one.machine.applied_index, one.snapshot()
     known = MetadataState(dict(one.machine.state.sets))
-    one.check_snapshot(data)
+    at_once(one.check_snapshot(data))
     one.restore(index, data)
     assert read == [data]
     assert one.machine.state == known
     assert one.snapshot() == data
     later = index + 10**6  # an index that no other node has a state of
     other = snapshot.to_snapshot(later, MetadataState())
-    one.check_snapshot(data)
+    at_once(one.check_snapshot(data))
     one.restore(later, other)
     assert read[2:] == [other]
     assert one.machine.state == MetadataState()

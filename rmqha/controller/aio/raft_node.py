@@ -7,6 +7,7 @@ fdatasync runs in a thread, behind the Disk port.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 
 from rmqha.base.errors import (
     DiskFailed,
@@ -479,8 +480,8 @@ class RaftNode:
         self.applied_index = meta.last_index
         self.give(ev.SnapshotInstalled(meta, named))
 
-    def _check_snapshot(self, data: bytes) -> None:
-        self._machine.check_snapshot(self._parts.of(data)[1])
+    def _check_snapshot(self, data: bytes) -> Generator[None, None, None]:
+        yield from self._machine.check_snapshot(self._parts.of(data)[1])
 
     # -- the group ---------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ can still be read of the log, for the file names those who founded the group.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ from rmqha.controller.aio.wal import Wal, WalContent, is_segment
 from rmqha.controller.raft.events import HardState, SnapshotMeta, Standing
 from rmqha.controller.raft.members import Members, decode_members, from_snapshot, is_members
 from rmqha.controller.raft.node import NEW, RECOVERING, VOTER
+from rmqha.runtime.aio.turns import in_turns
 from rmqha.runtime.ports import Disk
 
 SET_ASIDE = ".damaged"
@@ -47,7 +48,7 @@ async def open_store(
     members: tuple[str, ...],
     node_id: str,
     new_store_id: str,
-    check_snapshot: Callable[[bytes], None],
+    check_snapshot: Callable[[bytes], Generator[None, None, None]],
 ) -> Opened:
     """Open log and snapshot.
 
@@ -69,7 +70,7 @@ async def open_store(
     try:
         meta = await snapshots.open()
         if meta.last_index > 0:
-            check_snapshot(snapshots.data)
+            await in_turns(check_snapshot(snapshots.data))
         content = await wal.open(
             meta,
             fresh=Standing(NEW, new_store_id),

@@ -7,7 +7,7 @@ then the machine answers or proposes, and its effects are carried out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from rmqha.auth.aio.guard import Refusals
 from rmqha.auth.aio.server_guard import guarded
@@ -38,7 +38,7 @@ from rmqha.controller.metadata.decide import NOT_LEADER, READS, WRITES
 from rmqha.controller.metadata.decide_history import history_json
 from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.elections import Elections
-from rmqha.controller.metadata.snapshot import from_snapshot
+from rmqha.controller.metadata.snapshot import reading
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.controller.metadata.status import Status
 from rmqha.controller.raft.messages import Entry
@@ -460,9 +460,9 @@ class ControllerService:
         """Raise StoreCorrupted when the machine could not read it."""
         self.machine.check_record(record)
 
-    def check_snapshot(self, data: bytes) -> None:
-        """Raise StoreCorrupted or StoreMismatch when the machine could not load it."""
-        self._checked = (data, from_snapshot(data))
+    def check_snapshot(self, data: bytes) -> Generator[None, None, None]:
+        """Raise StoreCorrupted or StoreMismatch when the machine could not load it; in parts."""
+        self._checked = (data, (yield from reading(data)))
 
     def snapshot(self) -> bytes:
         """The machine's state."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from rmqha.base.errors import StoreCorrupted
 from rmqha.base.ids import Term
 from rmqha.controller.aio.wal import read_durable
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.events import SnapshotMeta
+from rmqha.runtime.aio.turns import in_turns
 from rmqha.runtime.ports import Disk
 
 SUFFIX = ".snapshot"
@@ -89,12 +90,14 @@ class Snapshots:
             self._incoming.clear()
         self._incoming += data
 
-    async def install(self, meta: SnapshotMeta, check: Callable[[bytes], None]) -> bytes:
+    async def install(
+        self, meta: SnapshotMeta, check: Callable[[bytes], Generator[None, None, None]]
+    ) -> bytes:
         """Make the incoming snapshot the newest one.
 
         Args:
             meta: what the leader announced.
-            check: raises StoreCorrupted or StoreMismatch for a state that cannot be loaded.
+            check: raises StoreCorrupted or StoreMismatch for a state that cannot be loaded; in parts.
 
         Raises:
             StoreCorrupted, StoreMismatch: not what was announced, or cannot be loaded; nothing
@@ -107,7 +110,7 @@ class Snapshots:
             raise StoreCorrupted(f"snapshot {meta.last_index} came with {len(data)} bytes")
         if layout.digest(data) != meta.digest:
             raise StoreCorrupted(f"snapshot {meta.last_index} came with other bytes than were sent")
-        check(data)
+        await in_turns(check(data))
         await self.save(meta.last_index, meta.term, data)
         return data
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Protocol
 
 from rmqha.base.ids import Term
@@ -33,8 +34,8 @@ class StateMachine(Protocol):
     def snapshot(self) -> bytes:
         """The whole applied state."""
 
-    def check_snapshot(self, data: bytes) -> None:
-        """Raise StoreCorrupted or StoreMismatch when ``restore`` could not load this."""
+    def check_snapshot(self, data: bytes) -> Generator[None, None, None]:
+        """Raise StoreCorrupted or StoreMismatch when ``restore`` could not load this; in parts."""
 
     def restore(self, index: int, data: bytes) -> None:
         """Replace the state by a snapshot's."""

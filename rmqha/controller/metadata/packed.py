@@ -10,13 +10,16 @@ What does not live here: how one thing is packed, and the format of a snapshot.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 CHANGED_MAX = 1000
 """So many changes wait to be packed; a thing that changes often is packed once for all of them."""
+
+DIGESTS_A_PART = 512
+"""Of all values that were loaded: a millisecond or two."""
 
 DIGEST_BITS = 64
 
@@ -57,12 +60,19 @@ class Packed(Generic[T]):
         self._values = values
         return self
 
-    def loaded(self, packed: dict[str, bytes]) -> None:
-        """All values have been replaced by these, of which the packed form is known."""
+    def loading(self, packed: dict[str, bytes]) -> Generator[None, None, None]:
+        """All values have been replaced by these, of which the packed form is known; in parts.
+
+        Nobody may change a value before the last part.
+        """
         self._packed = packed
         self._names = sorted(packed)
         self._changed.clear()
-        self._digests = {name: self._digest(one) for name, one in self._values.items()}
+        self._digests = {}
+        for number, (name, one) in enumerate(self._values.items(), 1):
+            self._digests[name] = self._digest(one)
+            if number % DIGESTS_A_PART == 0:
+                yield
         self._sum = sum(self._digests.values())
         self._checked = 0
 

@@ -5,11 +5,14 @@ Frames, checksums and files are the log's business.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import msgspec
 
 from rmqha.base.errors import StoreCorrupted, StoreMismatch
 from rmqha.controller.metadata.packing import list_header, pack
 from rmqha.controller.metadata.state import MetadataState
+from rmqha.runtime.parts import at_once
 
 STATE_FORMAT = 1
 
@@ -31,7 +34,16 @@ _decode_number = msgspec.msgpack.Decoder(int).decode
 
 
 def from_snapshot(data: bytes) -> tuple[int, MetadataState]:
-    """Decode (index, state).
+    """What ``reading`` finds, at once: for who lets nobody wait.
+
+    Raises:
+        StoreMismatch, StoreCorrupted: as there.
+    """
+    return at_once(reading(data))
+
+
+def reading(data: bytes) -> Generator[None, None, tuple[int, MetadataState]]:
+    """Decode (index, state), in parts: that of very many sets takes as long as a whole election.
 
     Raises:
         StoreMismatch: a newer format wrote it.
@@ -44,6 +56,7 @@ def from_snapshot(data: bytes) -> tuple[int, MetadataState]:
                 f"snapshot format {_decode_number(version)}, this is {STATE_FORMAT}"
             )
         index, sets = fields
-        return _decode_number(index), MetadataState.from_packed(_decode_list(sets))
+        found = yield from MetadataState.reading(_decode_list(sets))
+        return _decode_number(index), found
     except (ValueError, msgspec.DecodeError, RecursionError) as error:
         raise StoreCorrupted(f"not a snapshot of the controller: {error}") from error

@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import itertools
 import operator
+from collections.abc import Generator
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +24,9 @@ from rmqha.controller.metadata.election_records import ElectionOrder, ElectionRe
 from rmqha.controller.metadata.packed import DIGEST_BITS, Packed
 from rmqha.remoting.bodies import SyncStateSet
 from rmqha.remoting.headers import INT64_MAX
+
+SETS_A_PART = 256
+"""Of a snapshot that is read: a millisecond."""
 
 
 class Replica(Struct, frozen=True):
@@ -154,8 +158,8 @@ class MetadataState:
         return cls({one.broker_name: one.to_set() for one in found})
 
     @classmethod
-    def from_packed(cls, packed: list[msgspec.Raw]) -> MetadataState:
-        """Rebuild the state whose sets were packed by ``pack_set``.
+    def reading(cls, packed: list[msgspec.Raw]) -> Generator[None, None, MetadataState]:
+        """Rebuild the state whose sets were packed by ``pack_set``, in parts.
 
         Raises:
             StoreCorrupted: when the shape is not that of ``to_snapshot``.
@@ -163,14 +167,16 @@ class MetadataState:
         sets: dict[str, BrokerSet] = {}
         parts: dict[str, bytes] = {}
         try:
-            for part in packed:
+            for number, part in enumerate(packed, 1):
                 one = _decode_set(part).to_set()
                 sets[one.broker_name] = one
                 parts[one.broker_name] = bytes(part)
+                if number % SETS_A_PART == 0:
+                    yield
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise StoreCorrupted(f"a snapshot holds something that is no set: {error}") from error
         state = cls(sets)
-        state.packed.loaded(parts)
+        yield from state.packed.loading(parts)
         return state
 
 

@@ -12,7 +12,7 @@ import asyncio
 import contextvars
 import itertools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, ClassVar
 
 import msgpack
@@ -133,8 +133,9 @@ class Life:
         if record == self.cluster.poison:
             raise StoreCorrupted("poison")
 
-    def check_snapshot(self, data: bytes) -> None:
+    def check_snapshot(self, data: bytes) -> Generator[None, None, None]:
         msgpack.unpackb(data)
+        yield
 
     def snapshot(self) -> bytes:
         packed: bytes = msgpack.packb(self.records)
