@@ -38,8 +38,8 @@ class Heartbeat(Struct, rename="camel", gc=False):
         confirm_offset: in bytes, -1 when not said.
         heartbeat_timeout_mills: how long this sign of life lasts; below 1 when not said.
         election_priority: smaller is preferred.
-        stalled_ms: for how long it has stood still, or waited for its disk; only brokers of this
-            kind say it.
+        stalled_ms: for how long it has stood still, or waited for its disk or for room on it; only brokers
+            of this kind say it.
         async_learner: it copies the log and shall never be master; as above.
         write_lease: as master it acknowledges nothing alone for longer than it was promised; as above.
         broker_addr: its address, which is all that brokers of 5.0.0 and 5.1.0 say of who they are.

@@ -131,6 +131,34 @@ def test_disk_when_it_is_too_full_or_cannot_be_read_then_metrics_and_28_say_so()
         )  # fmt: skip
 
 
+@pytest.mark.costly
+@pytest.mark.parametrize("full", ["expiring", "dispatcher", "both of them"])
+def test_master_when_it_dies_then_a_slave_with_room_is_elected_before_one_without(
+    full: str,
+) -> None:
+    """All in sync hold what was acknowledged, and the log of a full disk may have a place for a gigabyte.
+    As master that one refuses every send, or never gets its queues ready; so it is one where all are."""
+    with ReplicaCluster(seed=44, replicas=3) as cluster:
+        cluster.boot_all()
+        cluster.until(cluster.in_sync, "SyncStateSet of three")
+        dead = master_of(cluster)
+        by_id = sorted(
+            (one for one in cluster.replicas.values() if one is not dead),
+            key=lambda one: one.manager.broker_id or 0,
+        )
+        for one in by_id if full == "both of them" else by_id[:1]:
+            if full == "dispatcher":
+                one.store.dispatcher.lacks_space = True
+            else:
+                one.store.expiring.is_disk_full = True
+        dead.store.expiring.is_disk_full = True  # who reigns says nothing of it
+        cluster.run_for(3_000)
+        assert master_of(cluster) is dead
+        cluster.kill(next(host for host, one in cluster.replicas.items() if one is dead))
+        cluster.until(lambda: cluster.master() not in (None, dead), "another master")
+        assert master_of(cluster) is by_id[0 if full == "both of them" else 1]
+
+
 def test_status_when_log_and_queues_have_disks_of_their_own_then_28_tells_each() -> None:
     """Who watches consumeQueueDiskRatio must not be shown the commit log's disk."""
 

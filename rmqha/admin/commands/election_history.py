@@ -44,7 +44,7 @@ def candidate_line(one: Mapping[str, Any]) -> str:
     """One replica and its verdict, with what it was judged by."""
     silent = "never heard" if one["silentMs"] is None else f"heard {one['silentMs']} ms before"
     in_sync = "in sync" if one["inSyncStateSet"] else "not in sync"
-    stalled = f", disk silent for {one['stalledMs']} ms" if one["stalledMs"] else ""
+    stalled = f", disk silent or full for {one['stalledMs']} ms" if one["stalledMs"] else ""
     return (
         f"\t#Broker\t{one['brokerId']}\t{one['verdict']}\tepoch {one['epoch']}"
         f", log end {one['maxOffset']}, priority {_dash(one['priority'])}"

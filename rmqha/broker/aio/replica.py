@@ -238,7 +238,7 @@ class BrokerReplica:
         )  # fmt: skip
         self.replicas = ReplicasCore(config.replicas)
         self._log_report = LogReport(
-            self.store, core=lambda: self.ha_core, broker_id=lambda: self.manager.broker_id,
+            self.store, now_ms=clock.now_ms, core=lambda: self.ha_core, broker_id=lambda: self.manager.broker_id,
             is_learner=config.ha.async_learner,
         )  # fmt: skip
         self.manager: ReplicasManager | StandaloneManager

@@ -2,7 +2,7 @@
 
 Source: Java 5.3.3 DefaultElectPolicy#elect, compared over the full width (Java casts an offset
 difference to int, so replicas 2^31 bytes apart are ordered wrongly, #10578), and a complete tie
-goes to the smallest id. Of those in sync, who says that its disk stands still comes last.
+goes to the smallest id. Of those in sync, who says that its disk stands still, or is full, comes last.
 """
 
 from __future__ import annotations

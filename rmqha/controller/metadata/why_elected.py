@@ -104,7 +104,7 @@ def _behind(ballot: Ballot, broker_id: BrokerId, elected: BrokerId) -> str:
     own, best = ballot.info(broker_id), ballot.info(elected)
     clean = ballot.any_replica or elected in ballot.sync_state_set
     if clean and _stalled(own) and not _stalled(best):
-        return "its disk stands still"
+        return "its disk stands still or is full"
     mine, theirs = rank(broker_id, own), rank(elected, best)
     return next(word for word, a, b in zip(_RANKS, mine, theirs, strict=True) if a != b)
 

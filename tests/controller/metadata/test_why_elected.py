@@ -303,7 +303,7 @@ def test_verdicts_when_elections_are_drawn_then_each_is_true(seed: int) -> None:
             "another is designated": prefer not in (None, one.broker_id),
             "not in the SyncStateSet": not one.in_sync and (best is None or best.in_sync),
             "the master is alive": won == old,
-            "its disk stands still": unstalled and best is not None and best.in_sync,
+            "its disk stands still or is full": unstalled and best is not None and best.in_sync,
             "older epoch": best is not None and one.epoch < best.epoch,
             "shorter log": best is not None and one.max_offset < best.max_offset,
             "lower priority": best is not None and (one.priority or 0) > (best.priority or 0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmqha.broker.membership.stall_page import Facts
+from rmqha.ha.events import Role
 from rmqha.ha.ha_core import HaCore
 from rmqha.store.aio.message_store import MessageStore
 
@@ -16,6 +17,7 @@ class LogReport:
     """Looks at one store.
 
     Args:
+        now_ms: the clock.
         core: of replication; None before this replica has an id.
         broker_id: the persistent id; None before there is one.
         is_learner: whether it is never to be elected.
@@ -25,6 +27,7 @@ class LogReport:
         self,
         store: MessageStore,
         *,
+        now_ms: Callable[[], int],
         core: Callable[[], HaCore | None],
         broker_id: Callable[[], int | None],
         is_learner: bool,
@@ -33,6 +36,8 @@ class LogReport:
         self._core = core
         self._broker_id = broker_id
         self._is_learner = is_learner
+        self._now_ms = now_ms
+        self._full_since_ms: int | None = None
 
     def now(self) -> Facts:
         """How far the log is, and since when a write has waited."""
@@ -44,7 +49,7 @@ class LogReport:
         )  # fmt: skip
 
     def heartbeat_fields(self) -> dict[str, str]:
-        """What a heartbeat says of the log; the election looks at it."""
+        """What a heartbeat says of the log and its disk; the election looks at it."""
         said = self.now()
         fields = {
             "epoch": str(said.log_epoch),
@@ -53,5 +58,21 @@ class LogReport:
         }
         if self._is_learner:
             fields["asyncLearner"] = "true"
-        waited_ms = self._store.writes.oldest_ms
+        waited_ms = max(self._store.writes.oldest_ms, self._full_ms())
         return fields | {"stalledMs": str(waited_ms)} if waited_ms >= STALL_TOLD_MS else fields
+
+    def _full_ms(self) -> int:
+        """For how long a slave has had no room for what a master must do; 0 while there is.
+
+        A replica whose log has a place for more may still be in sync. As master it would refuse every
+        send, or wait for its queues, while another one has room.
+        """
+        core, store = self._core(), self._store
+        is_full = store.dispatcher.lacks_space or store.expiring.is_disk_full
+        if not is_full or core is None or core.role is Role.MASTER:
+            self._full_since_ms = None
+            return 0
+        now_ms = self._now_ms()
+        if self._full_since_ms is None:
+            self._full_since_ms = now_ms
+        return max(now_ms - self._full_since_ms, STALL_TOLD_MS)
