@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+
 import pytest
 
 from rmqha.broker.pop.queue_choice import (
+    DRAWN,
     RETRY_FIRST_EVERY,
     begins_with_oldest,
     known_offset,
@@ -31,23 +35,45 @@ def _pop(topic: str = "T", queue_id: int = -1) -> PopRequest:
     return parse_pop({"consumerGroup": "g", "topic": topic, "queueId": str(queue_id)})
 
 
-@pytest.mark.parametrize("turn", range(2 * RETRY_FIRST_EVERY))
-def test_queues_when_any_will_do_then_each_once_and_another_first_each_turn(turn: int) -> None:
+@pytest.mark.parametrize("draw", range(3 * RETRY_FIRST_EVERY))
+def test_queues_when_any_will_do_then_each_once_and_any_first(draw: int) -> None:
     """Else the first queue's messages would always come first, or a queue would be left out."""
-    found = list(queues_in_turn(_pop(), ALL, turn, in_order=False))
-    of_topic = [("T", (turn + step) % 3) for step in range(3)]
-    first = turn % RETRY_FIRST_EVERY == 0
+    found = list(queues_in_turn(_pop(), ALL, draw, in_order=False))
+    of_topic = [("T", (draw // RETRY_FIRST_EVERY + step) % 3) for step in range(3)]
+    first = draw % RETRY_FIRST_EVERY == 0
     assert found == (RETRIES + of_topic if first else of_topic + RETRIES)
 
 
+@pytest.mark.parametrize("queues", [1, 4, 5, 10, 16])
+@pytest.mark.parametrize("topics", [1, 2, 5])
+def test_queues_when_topics_are_asked_in_turn_then_each_first_and_with_retries_first(
+    queues: int, topics: int
+) -> None:
+    """Counted pops gave a consumer of two topics every second queue of each, one of five topics no
+    retries of four of them, and with five queues the first was behind the retries for ever."""
+    table = _table(TopicConfig("T", queues, queues), RETRY)
+    drawn = random.Random(1)
+    seen: Counter[tuple[int, bool]] = Counter()
+    for number in range(400 * queues * topics):
+        draw = drawn.randrange(DRAWN)
+        if number % topics == 0:
+            found = list(queues_in_turn(_pop(), table, draw, in_order=False))
+            first = next(queue_id for name, queue_id in found if name == "T")
+            seen[first, found[0][0] != "T"] += 1
+    for number in range(queues):
+        assert 240 < seen[number, False] < 400
+        assert 40 < seen[number, True] < 120
+
+
 def test_queues_when_messages_have_priorities_then_the_most_urgent_first() -> None:
-    """The last queue has them, in every turn; not for who consumes in order."""
+    """The last queue has them, whatever is drawn; not for who consumes in order."""
     topics = _table(TopicConfig("T", 3, 3, attributes={"message.type": "PRIORITY"}))
-    for turn in range(4):
-        found = list(queues_in_turn(_pop(), topics, turn, in_order=False))
+    for first in range(4):
+        draw = first * RETRY_FIRST_EVERY + 1
+        found = list(queues_in_turn(_pop(), topics, draw, in_order=False))
         assert found == [("T", 2), ("T", 1), ("T", 0)]
-        in_order = list(queues_in_turn(_pop(), topics, turn, in_order=True))
-        assert in_order == [("T", (turn + step) % 3) for step in range(3)]
+        in_order = list(queues_in_turn(_pop(), topics, draw, in_order=True))
+        assert in_order == [("T", (first + step) % 3) for step in range(3)]
 
 
 def test_queues_when_one_is_named_then_it_and_the_retries() -> None:
@@ -70,8 +96,8 @@ def test_queues_when_nothing_is_retried_then_those_of_the_topic_alone(
     topic: str, topics: dict[str, TopicConfig], in_order: bool
 ) -> None:
     """In order a retried message would overtake; of a retry topic it would come twice."""
-    for turn in range(RETRY_FIRST_EVERY):
-        found = list(queues_in_turn(_pop(topic), topics, turn, in_order=in_order))
+    for draw in range(RETRY_FIRST_EVERY):
+        found = list(queues_in_turn(_pop(topic), topics, draw, in_order=in_order))
         assert sorted(found) == [(topic, number) for number in range(3)]
 
 

@@ -271,7 +271,7 @@ MUTANTS = (
     (op_messages_are_lost, 5, "a transaction that ended is still taken for open"),
     (revival_begins_at_the_end, 5, "a message that nobody acknowledged is popped no more"),
     (locks_are_for_everybody, 5, "two consumers hold the lock of a queue"),
-    (offsets_run_ahead, 3, "messages came in another order than they were sent"),
+    (offsets_run_ahead, 7, "messages came in another order than they were sent"),
     (learners_join, 8, "a learner is in the SyncStateSet"),
     # Seen by the check, or by the slave: what comes next stands in the midst of a record of its own.
     (

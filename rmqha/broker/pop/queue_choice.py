@@ -15,20 +15,24 @@ from rmqha.remoting.topic_names import RETRY_PREFIX, retry_topics_of
 RETRY_FIRST_EVERY = 5
 """One pop in so many looks for messages to retry before others; Java's 20 %."""
 
+DRAWN = 1 << 40
+"""Draws are below: of so many every queue of 65,536 is the first one as often as any other."""
+
 _MOVED = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY", "NO_MATCHED_LOGIC_QUEUE")
 
 
 def queues_in_turn(
-    pop: PopRequest, topics: Mapping[str, TopicConfig], turn: int, *, in_order: bool,
+    pop: PopRequest, topics: Mapping[str, TopicConfig], draw: int, *, in_order: bool,
 ) -> Iterator[tuple[str, int]]:  # fmt: skip
     """Topics and ids of the queues to look at, one after another.
 
-    Each turn begins with another queue, so that the first one's messages are not always first; of a
-    topic with priorities with the last one, where what is most urgent is.
+    Any may come first, so that the first one's messages are not always first; of a topic with
+    priorities it is the last one, where what is most urgent is.
 
     Args:
         topics: all that there are, by name.
-        turn: counts the pops.
+        draw: from ``DRAWN``, at random for each pop. A count would not do: who asks for two topics in
+            turn would have every second queue of each, and who asks for five no retries of four.
         in_order: nothing is retried: what is not acknowledged stays where it is.
     """
     retries: list[tuple[str, int]] = []
@@ -37,7 +41,8 @@ def queues_in_turn(
         found = [topics[name] for name in names if name in topics]
         retries = [(one.name, number) for one in found for number in range(one.read_queue_nums)]
     topic = topics.get(pop.topic)
-    if turn % RETRY_FIRST_EVERY == 0:
+    first, retries_wait = divmod(draw, RETRY_FIRST_EVERY)
+    if not retries_wait:
         yield from retries
     if pop.queue_id >= 0:
         yield pop.topic, pop.queue_id
@@ -46,8 +51,8 @@ def queues_in_turn(
         if has_priorities(topic) and not in_order:
             yield from ((pop.topic, number) for number in reversed(range(count)))
         else:
-            yield from ((pop.topic, (turn + step) % count) for step in range(count))
-    if turn % RETRY_FIRST_EVERY:
+            yield from ((pop.topic, (first + step) % count) for step in range(count))
+    if retries_wait:
         yield from retries
 
 

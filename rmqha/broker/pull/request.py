@@ -106,6 +106,7 @@ def check_pull(
     group: GroupConfig | None,
     topic: TopicConfig | None,
     online: ConsumerGroup | None,
+    before: Subscription | None = None,
 ) -> Subscription | Refusal:
     """What the consumer wants of the topic, or why it gets nothing; in Java's order.
 
@@ -113,14 +114,36 @@ def check_pull(
         group: its settings; None when there are none and none may be made.
         topic: the topic; None for an unknown one.
         online: what the group's members have subscribed to; None when none is connected.
+        before: what it wanted when it came, for one that has waited.
     """
-    name = pull.consumer_group
     if group is None:
         return Refusal(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist"
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group [{pull.consumer_group}] does not exist",
         )
+    refusal = _closed(pull, group, topic)
+    if refusal is not None:
+        return refusal
+    if not pull.sys_flag & FLAG_SUBSCRIPTION:
+        wanted = _subscribed(pull, group, online)
+        if isinstance(wanted, Refusal):
+            return wanted
+    else:
+        wanted = before or subscription(
+            pull.topic, pull.subscription, pull.expression_type, pull.sub_version
+        )
+    if wanted.wants_nothing:
+        # Java's parser refuses such a text. Its broker takes it in a heartbeat, and passes over all.
+        return Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
+    return wanted
+
+
+def _closed(pull: PullRequest, group: GroupConfig, topic: TopicConfig | None) -> Refusal | None:
+    """Why nobody of the group reads the queue."""
     if not group.consume_enable:
-        return Refusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
+        return Refusal(
+            ResponseCode.NO_PERMISSION, f"subscription group no permission, {pull.consumer_group}"
+        )
     if topic is None:
         return Refusal(
             ResponseCode.TOPIC_NOT_EXIST, f"topic[{pull.topic}] not exist, apply first please!"
@@ -135,17 +158,7 @@ def check_pull(
             f"queueId[{pull.queue_id}] is illegal, topic:[{pull.topic}] "
             f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
         )
-    if pull.sys_flag & FLAG_SUBSCRIPTION:
-        wanted = subscription(pull.topic, pull.subscription, pull.expression_type, pull.sub_version)
-    else:
-        found = _subscribed(pull, group, online)
-        if isinstance(found, Refusal):
-            return found
-        wanted = found
-    if wanted.wants_nothing:
-        # Java's parser refuses such a text. Its broker takes it in a heartbeat, and passes over all.
-        return Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
-    return wanted
+    return None
 
 
 def check_filter(

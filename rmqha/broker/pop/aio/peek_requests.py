@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.pop.offsets import Key
-from rmqha.broker.pop.queue_choice import known_offset, queues_in_turn
+from rmqha.broker.pop.queue_choice import DRAWN, known_offset, queues_in_turn
 from rmqha.broker.pop.request import COUNT_MAX, PopRequest, check_pop, parse_pop
 from rmqha.broker.pull.aio.ports import Broker
 from rmqha.broker.pull.refusals import read_refusal
@@ -35,7 +36,7 @@ class PeekProcessor:
         self._broker = broker
         self._popped = popped
         self._pulling = store.pulling
-        self._turn = 0
+        self._random = random.Random(broker.config.address)
 
     def handlers(self) -> Handlers:
         """By request code."""
@@ -49,7 +50,6 @@ class PeekProcessor:
         refusal = self._closed() or self._checked(pop)
         if refusal is not None:
             return request.reply(refusal.code, refusal.remark)
-        self._turn += 1
         looked, rest = self._look(pop)
         if any(self._pulling.is_cold(found) for _, found in looked):
             work = self._peek_cold(connection, request, pop, looked)
@@ -138,7 +138,8 @@ class PeekProcessor:
         return found
 
     def _queues(self, pop: PopRequest) -> Iterator[tuple[str, int]]:
-        return queues_in_turn(pop, self._broker.topics.table.topics, self._turn, in_order=False)
+        draw = self._random.randrange(DRAWN)
+        return queues_in_turn(pop, self._broker.topics.table.topics, draw, in_order=False)
 
     def _offset(self, group: str, topic: str, queue_id: int) -> int:
         kept = self._broker.offsets.table.query(group, topic, queue_id)

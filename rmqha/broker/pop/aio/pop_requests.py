@@ -7,6 +7,7 @@ has (``queue_takes.py``). With nothing to give it waits like a pull, until any o
 
 from __future__ import annotations
 
+import random
 from collections.abc import Container, Iterator
 
 from rmqha.broker.common.aio.ports import Handlers
@@ -26,7 +27,7 @@ from rmqha.broker.pop.aio.pop_positions import PopPositions
 from rmqha.broker.pop.aio.queue_takes import QueueTakes
 from rmqha.broker.pop.aio.waiting_pops import WaitingPops
 from rmqha.broker.pop.offsets import Key
-from rmqha.broker.pop.queue_choice import queues_in_turn
+from rmqha.broker.pop.queue_choice import DRAWN, queues_in_turn
 from rmqha.broker.pop.refusals import pop_refusal
 from rmqha.broker.pop.request import ORDER_REVIVE_QUEUE, PopRequest, check_pop, parse_pop
 from rmqha.broker.pull.aio.ports import Broker
@@ -53,7 +54,9 @@ class PopProcessor:
         self._positions = PopPositions(broker, services, orders)
         self._takes = QueueTakes(broker, services, orders, self._positions, self._waiting.arrived)
         orders.on_free = lambda topic, queue_id: self._waiting.arrived([(topic.encode(), queue_id)])
-        self._turn = 0
+        self._revived = 0
+        # Of each broker its own, and the same in every run of a seed.
+        self._random = random.Random(config.address)
 
     def handlers(self) -> Handlers:
         """By request code."""
@@ -174,8 +177,8 @@ class PopProcessor:
             return
         self._serve_or_hold(asked._replace(fetched=asked.fetched.and_then(cold)))
 
-    def _queues(self, pop: PopRequest, turn: int) -> Iterator[tuple[str, int]]:
-        return queues_in_turn(pop, self._broker.topics.table.topics, turn, in_order=pop.order)
+    def _queues(self, pop: PopRequest, draw: int) -> Iterator[tuple[str, int]]:
+        return queues_in_turn(pop, self._broker.topics.table.topics, draw, in_order=pop.order)
 
     def _serve_again(self, asked: Asked) -> bool:
         """The same for one that has waited; raises likewise."""
@@ -192,10 +195,10 @@ class PopProcessor:
             MessageIllegal, DiskFailed: a check point cannot be written.
         """
         pop = asked.pop
-        self._turn += 1
-        revive_queue = ORDER_REVIVE_QUEUE if pop.order else self._turn % self._revive_queues
+        self._revived += 1
+        revive_queue = ORDER_REVIVE_QUEUE if pop.order else self._revived % self._revive_queues
         taken = Taken(self._broker.clock.wall_ms(), revive_queue)
-        for topic, queue_id in self._queues(pop, self._turn):
+        for topic, queue_id in self._queues(pop, self._random.randrange(DRAWN)):
             self._takes.take(asked, taken, topic, queue_id)
             if taken.cold is not None or (taken.count and asked.tells):
                 break

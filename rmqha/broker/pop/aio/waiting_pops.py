@@ -99,6 +99,7 @@ class WaitingPops:
                 asked, ResponseCode.POLLING_TIMEOUT if is_over else ResponseCode.POLLING_FULL
             )
             return
+        asked.request.body = b""  # nobody reads it, and it may be as long as a frame
         watched = [(topic.encode(), number) for topic, number in queues]
         # They may not be there yet.
         retries = retry_topics_of(pop.topic, pop.consumer_group)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rmqha.broker.groups.consumers import Subscription
 from rmqha.broker.pull.aio.logical_pulls import Place
 from rmqha.broker.pull.filters import Matches
 from rmqha.broker.pull.request import PullRequest
@@ -14,15 +15,24 @@ from rmqha.statictopic.translate import PullAnswer, logical_answer
 
 
 class Asked(NamedTuple):
-    """A pull that was checked."""
+    """A pull that was checked.
+
+    Attributes:
+        wanted: by the group's subscription as it was then; None where a segment is read elsewhere.
+    """
 
     connection: Connection
     request: RemotingCommand
     pull: PullRequest
     group: GroupConfig
-    hashes: frozenset[int] | None
+    wanted: Subscription | None
     matches: Matches | None
     place: Place | None
+
+    @property
+    def hashes(self) -> frozenset[int] | None:
+        """Of the wanted tags; None for all."""
+        return None if self.wanted is None else self.wanted.hashes
 
 
 def logically(asked: Asked, answer: PullAnswer) -> PullAnswer:

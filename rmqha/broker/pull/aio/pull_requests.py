@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
+from rmqha.broker.groups.consumers import Subscription
 from rmqha.broker.logical.aio.forwarding import Forwarding
 from rmqha.broker.logical.aio.segments import SegmentAccess
 from rmqha.broker.logical.place import mapping_for
@@ -103,27 +104,9 @@ class PullProcessor:
         Args:
             place: which segment of a logical queue that is; None for an ordinary one.
         """
-        broker = self._broker
-        refusal = self.refusal()
-        if refusal is not None:
-            return request.reply(refusal.code, refusal.remark)
-        is_master = broker.role is Role.MASTER
-        group = broker.groups.find(pull.consumer_group, may_write=is_master)
-        topic = broker.topics.table.get(pull.topic)
-        online = broker.consumers.get(pull.consumer_group)
-        wanted = check_pull(pull, group, topic, online)
-        if isinstance(wanted, Refusal) or group is None:
-            code, remark = (
-                wanted if isinstance(wanted, Refusal) else (ResponseCode.SYSTEM_ERROR, "")
-            )
-            return request.reply(code, remark)
-        matches = check_filter(
-            pull, wanted, broker.selectors,
-            enabled=broker.config.boolean("enablePropertyFilter"),
-        )  # fmt: skip
-        if isinstance(matches, Refusal):
-            return request.reply(matches.code, matches.remark)
-        asked = Asked(connection, request, pull, group, wanted.hashes, matches, place)
+        asked = self._checked(connection, request, pull, place)
+        if isinstance(asked, Refusal):
+            return request.reply(asked.code, asked.remark)
         moved = self._take_reset(asked)
         if moved is not None:
             return moved
@@ -136,6 +119,41 @@ class PullProcessor:
             self._commit(pull)
         self.serve(asked, found, may_wait=True)
         return None
+
+    def _checked(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        pull: PullRequest,
+        place: Place | None,
+        before: Subscription | None = None,
+    ) -> Asked | Refusal:
+        broker, name = self._broker, pull.consumer_group
+        refusal = self.refusal()
+        if refusal is not None:
+            return refusal
+        # One that has waited makes no group: whoever has deleted it does not want it back.
+        may_write = before is None and broker.role is Role.MASTER
+        group = broker.groups.find(name, may_write=may_write)
+        topic = broker.topics.table.get(pull.topic)
+        wanted = check_pull(pull, group, topic, broker.consumers.get(name), before)
+        if isinstance(wanted, Refusal) or group is None:
+            return wanted if isinstance(wanted, Refusal) else Refusal(ResponseCode.SYSTEM_ERROR, "")
+        enabled = broker.config.boolean("enablePropertyFilter")
+        matches = check_filter(pull, wanted, broker.selectors, enabled=enabled)
+        if isinstance(matches, Refusal):
+            return matches
+        return Asked(connection, request, pull, group, wanted, matches, place)
+
+    def again(self, asked: Asked) -> Asked | Refusal:
+        """A pull that has waited, by what is true now; itself where it wants what it wanted.
+
+        Its group may be switched off by now, its topic be gone, and its consumer's selector another
+        one: what the old one passed over may be what the new one wants.
+        """
+        connection, request, pull, _, before, _, place = asked
+        now = self._checked(connection, request, pull, place, before)
+        return now if isinstance(now, Refusal) or now.wanted != before else asked
 
     def serve(self, asked: Asked, found: Pulled, *, may_wait: bool) -> None:
         """Answer with what was found, or later: once it is in memory, or there is something."""

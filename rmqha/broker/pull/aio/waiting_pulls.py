@@ -113,6 +113,9 @@ class Serving(Protocol):
     def refusal(self) -> Refusal | None:
         """Why nobody may pull now."""
 
+    def again(self, asked: Asked) -> Asked | Refusal:
+        """A pull that has waited, by what is true now; itself where it wants what it wanted."""
+
     def read(self, asked: Asked, offset: int) -> Pulled:
         """What is in its queue from here."""
 
@@ -207,8 +210,9 @@ class WaitingPulls:
             if not asked.request.is_oneway:
                 asked.connection.send(asked.request.reply(ResponseCode.SYSTEM_BUSY, remark))
             return True
+        # Half of what a pull takes while it waits; all of it was read. Of a body nothing is.
+        asked.request.body = b""
         if asked.place is None:
-            # Half of what a pull takes while it waits; all of it was read.
             asked.request.ext_fields = None
         until_ms = clock.now_ms() + min(limit_ms, config.integer("heldPullTimeMax"))
         self._held.hold(asked.connection.id, key, asked, pull.queue_offset, until_ms)
@@ -230,10 +234,13 @@ class WaitingPulls:
         """Answer if there is something wanted; else remember how far nothing was."""
         if not self._held.is_held(held) or self._put_off.is_full(held.asked.connection, held):
             return
-        if self._serving.refusal() is not None:
+        asked = self._serving.again(held.asked)
+        if isinstance(asked, Refusal):
             self._answer_now(held)
             return
-        found = self._serving.read(held.asked, held.offset)
+        if asked is not held.asked:
+            held.asked, held.offset = asked, asked.pull.queue_offset
+        found = self._serving.read(asked, held.offset)
         if found.messages or found.missing:
             self._drop(held)
             self._serving.serve(held.asked, found, may_wait=True)
@@ -248,15 +255,17 @@ class WaitingPulls:
         if not self._held.is_held(held):
             return
         self._drop(held)
-        asked, place = held.asked, held.asked.place
+        before, place = held.asked, held.asked.place
         refusal = self._serving.refusal()
-        if refusal is not None:
-            asked.connection.send(asked.request.reply(refusal.code, refusal.remark))
-        elif place is not None:
-            self._serving.once_more(asked, place.again(place.wanted.queue_offset, may_wait=False))
-        else:
+        if place is not None and refusal is None:
+            self._serving.once_more(before, place.again(place.wanted.queue_offset, may_wait=False))
+            return
+        asked = refusal or self._serving.again(before)
+        if not isinstance(asked, Refusal):
             found = self._serving.read(asked, asked.pull.queue_offset)
             self._serving.serve(asked, found, may_wait=False)
+        elif not before.request.is_oneway:
+            before.connection.send(before.request.reply(asked.code, asked.remark))
 
     def _remapped(self, topics: frozenset[str]) -> None:
         """Queues have moved: whoever waits for one of them may find what he wants elsewhere."""
