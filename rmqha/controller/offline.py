@@ -59,6 +59,9 @@ def read_store(files: Mapping[str, bytes], *, forgiving: bool = False) -> StoreR
         StoreCorrupted: something that was durable cannot be read, or there is no store.
         StoreMismatch: it was written by a newer release.
     """
+    if layout.ASIDE_MARK in files:
+        why = files[layout.ASIDE_MARK].decode(errors="replace")
+        raise StoreCorrupted(f"it is half set aside, for it is damaged: {why}")
     segments = sorted(name for name in files if name.endswith(layout.SEGMENT_SUFFIX))
     if not segments:
         raise StoreCorrupted("there is no log of a controller")

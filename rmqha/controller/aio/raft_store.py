@@ -2,7 +2,8 @@
 
 A store of which something durable is missing is set aside (``*.damaged``), and the node starts
 with an empty one, as ``recovering``: it does not vote until a leader has caught it up
-(``raft/standing.py``, ADR 0018). A group of one has nobody who could, and refuses to start: by what
+(``raft/standing.py``, ADR 0018). While that is done a mark says so: half of a log may look whole, and
+its node would vote though it has forgotten what the other half held. A group of one has nobody who could, and refuses to start: by what
 can still be read of the log, for the file names those who founded the group.
 """
 
@@ -16,7 +17,8 @@ from msgspec import Struct
 from rmqha.base.errors import StoreCorrupted, StoreMismatch
 from rmqha.base.ids import NO_TERM
 from rmqha.controller.aio.snapshots import SUFFIX, Snapshots
-from rmqha.controller.aio.wal import Wal, WalContent, is_segment
+from rmqha.controller.aio.wal import Wal, WalContent, is_segment, read_durable
+from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.events import HardState, SnapshotMeta, Standing
 from rmqha.controller.raft.members import Members, decode_members, from_snapshot, is_members
 from rmqha.controller.raft.node import NEW, RECOVERING, VOTER
@@ -67,6 +69,9 @@ async def open_store(
     for name in await disk.list_dir(directory):
         if name.endswith(TEMPORARY):
             await disk.remove(os.path.join(directory, name))
+    begun = await _begun_aside(disk, directory)
+    if begun is not None:
+        return await _start_anew(disk, directory, wal, snapshots, new_store_id, begun)
     try:
         meta = await snapshots.open()
         if meta.last_index > 0:
@@ -114,19 +119,35 @@ def _check_members(standing: Standing, members: tuple[str, ...], node_id: str) -
         )
 
 
+async def _begun_aside(disk: Disk, directory: str) -> str | None:
+    """Why a store is being set aside, if an earlier start has begun with that and not ended."""
+    if layout.ASIDE_MARK not in await disk.list_dir(directory):
+        return None
+    said = await read_durable(disk, os.path.join(directory, layout.ASIDE_MARK))
+    return said.decode(errors="replace")
+
+
 async def _start_anew(
     disk: Disk, directory: str, wal: Wal, snapshots: Snapshots, store_id: str, damage: str
 ) -> Opened:
+    mark = os.path.join(directory, layout.ASIDE_MARK)
     names = await disk.list_dir(directory)
-    for name in names:
-        if name.endswith(SET_ASIDE):
-            await disk.remove(os.path.join(directory, name))
-    # Oldest segments first: what a crash leaves of this is still seen to be damaged.
+    if layout.ASIDE_MARK not in names:
+        for name in names:
+            if name.endswith(SET_ASIDE):
+                await disk.remove(os.path.join(directory, name))
+        await disk.write_atomic(mark, damage.encode())
     for name in names:
         if is_segment(name) or name.endswith(SUFFIX):
             path = os.path.join(directory, name)
-            await disk.rename(path, path + SET_ASIDE)
+            if layout.ASIDE_MARK in names and name + SET_ASIDE in names:
+                await disk.remove(
+                    path
+                )  # begun anew by a start that died, behind what it had set aside
+            else:
+                await disk.rename(path, path + SET_ASIDE)
     snapshots.forget()
     hard_state = HardState(standing=Standing(RECOVERING, store_id))
     await wal.start_anew(hard_state)
+    await disk.remove(mark)
     return Opened(SnapshotMeta(), WalContent(hard_state, 0, NO_TERM, [], False), damage)

@@ -122,6 +122,11 @@ class Wal:
         if snapshot.last_index > 0 and not found.segments:
             raise StoreCorrupted(f"there is a snapshot at {snapshot.last_index}, but no log")
         base_index, base_term, entries, restart = layout.join_snapshot(found, snapshot)
+        if names and not entries and not base_index and not is_first(names[0]):
+            # Its opening record alone says nothing of what was before it.
+            raise StoreCorrupted(
+                f"the log begins with {names[0]}, and what was before it is missing"
+            )
         if found.end is not None:
             # Also where nothing is to be cut: a process that was killed may have written its last
             # frame and not synced it, and it counts from here on.
@@ -350,3 +355,8 @@ async def read_durable(disk: Disk, path: str) -> bytes:
 def is_segment(name: str) -> bool:
     """Whether a file of a store is a segment of its log."""
     return name.endswith(SEGMENT_SUFFIX) and name.removesuffix(SEGMENT_SUFFIX).isdigit()
+
+
+def is_first(name: str) -> bool:
+    """Whether a segment is the first that a log ever had."""
+    return int(name.removesuffix(SEGMENT_SUFFIX)) == 1

@@ -167,6 +167,10 @@ class _EntryRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 _decode_entries = msgspec.msgpack.Decoder(list[_EntryRecord]).decode
 
 
+ASIDE_MARK = "setting-aside"
+"""A file beside the segments while a damaged store is set aside: what is there is no whole log."""
+
+
 class Segment(Struct):
     """A segment that recovery has read."""
 
