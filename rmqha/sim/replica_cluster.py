@@ -54,7 +54,9 @@ from rmqha.verify.leases import Leased, LeaseProperty
 from rmqha.verify.logs import (
     ConfirmProperty,
     LogSnapshot,
+    check_begin,
     check_confirmed,
+    check_converged,
     check_epochs,
     check_one_history,
 )
@@ -520,6 +522,18 @@ class ReplicaCluster(SimCluster):
     @property
     def _all_acknowledge(self) -> bool:
         return self.set.all_ack and not self.set.lease
+
+    def check_logs(self, master: LogSnapshot) -> None:
+        """Look at all logs, once all is well: the same bytes, and all that there ever were.
+
+        Raises:
+            InvariantBroken: they are not.
+        """
+        for host, replica in sorted(self.replicas.items()):
+            log = snapshot(host, replica)
+            check_converged(master, log)
+            check_begin(log, self.set.log.begin)
+            self.counts["beginnings checked"] += 1
 
     def check_tables(self) -> None:
         """Look at topics, groups and their messages, once all logs are the same.

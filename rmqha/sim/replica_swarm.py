@@ -11,7 +11,6 @@ from rmqha.sim.replica_options import LogShape, ReplicaOptions, log_of
 from rmqha.sim.stalls import stall
 from rmqha.sim.story import Fault, Outcome, Story, plain, tell
 from rmqha.verify.client_history import HistoryWriter
-from rmqha.verify.logs import check_converged
 
 FAULT_PHASE_MS = 12_000.0
 CONTROLLER_KINDS = (
@@ -166,8 +165,7 @@ class ReplicaSwarm(Story):
         master = snapshot(host, cluster.replicas[host])
         cluster.count_offsets(cluster.replicas[host].store)
         cluster.durability.check(master)
-        for other, replica in sorted(cluster.replicas.items()):
-            check_converged(master, snapshot(other, replica))
+        cluster.check_logs(master)
         cluster.check_tables()
         cluster.check_copies()
         copied_ms = 0
@@ -268,8 +266,7 @@ class LeaseSwarm(Story):
         waited_ms += self.make_peace()
         (host,) = cluster.master_hosts()
         master = snapshot(host, cluster.replicas[host])
-        for other, replica in sorted(cluster.replicas.items()):
-            check_converged(master, snapshot(other, replica))
+        cluster.check_logs(master)
         cluster.check_tables()
         invariant(len(cluster.acked) > 0, "nothing was ever acknowledged")
         return waited_ms

@@ -149,6 +149,24 @@ def check_converged(master: LogSnapshot, slave: LogSnapshot) -> None:
     )
 
 
+def check_begin(log: LogSnapshot, begin: int) -> None:
+    """Where nothing has expired, a log has its first bytes. All else looks at what logs still have.
+
+    Args:
+        begin: of the set's log.
+
+    Raises:
+        InvariantBroken: it begins later.
+    """
+    invariant(
+        log.min_offset == begin,
+        "a log lacks its beginning",
+        replica=log.name,
+        min_offset=log.min_offset,
+        begin=begin,
+    )
+
+
 def _labels(log: LogSnapshot, first: int) -> list[tuple[int, int, int]]:
     """Non-empty epochs with the bytes after ``first`` that they cover."""
     spans = [(epoch, max(start, first), end) for epoch, start, end in _spans(log)]

@@ -6,6 +6,8 @@ import pytest
 
 from rmqha.base.errors import InvariantBroken
 from rmqha.controller.metadata import decide_elect
+from rmqha.ha import slave_session
+from rmqha.ha.frames import HandshakeRequest
 from rmqha.sim.emptied_swarm import EMPTIED_MEMBER, EMPTIED_REPLICA, run_emptied_seed
 from rmqha.sim.replica_options import ReplicaOptions
 from rmqha.sim.story import Outcome
@@ -54,6 +56,22 @@ def test_simulator_when_emptied_replicas_may_be_elected_then_it_finds_what_is_lo
     monkeypatch.setattr(decide_elect, "held_back", lambda *_, **__: frozenset())
     with pytest.raises(InvariantBroken, match="an acknowledged record is lost"):
         play()
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+def test_simulator_when_an_emptied_replica_takes_the_last_file_alone_then_it_finds_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All that it has is the master's, so only where its log begins tells it."""
+    request = slave_session.HandshakeRequest
+
+    def late(own_id: int, _: bool, async_learner: bool) -> HandshakeRequest:
+        return request(own_id, True, async_learner)
+
+    monkeypatch.setattr(slave_session, "HandshakeRequest", late)
+    with pytest.raises(InvariantBroken, match="a log lacks its beginning"):
+        run_emptied_seed(1, PLAIN)
 
 
 @pytest.mark.sim
