@@ -54,6 +54,16 @@ def test_consumer_when_it_joins_or_leaves_then_the_others_are_told_and_renewals_
     assert table.get("G") is None
 
 
+def test_topic_when_its_consumers_want_it_no_more_then_it_is_none_of_the_group_s() -> None:
+    """Else it could be pulled with a filter that nobody has any more, and tools would show it."""
+    table = ConsumerTable(10)
+    table.register(0, client(1), data("G", "T", "Gone"))
+    assert table.register(1, client(1), data("G", "T", "New")).changed
+    group = table.get("G")
+    assert group is not None
+    assert set(group.subscriptions) == {"T", "New"}
+
+
 def test_broadcasting_group_when_it_changes_then_nobody_is_told() -> None:
     """Its members share nothing, so a rebalance would be for nothing."""
     table = ConsumerTable(10)

@@ -7,13 +7,19 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from rmqha.broker.common.aio.answers import Answers
+from rmqha.broker.send.aio import handovers
 from rmqha.broker.send.aio.handovers import (
     LOOK_HOLDING_MS,
     LOOK_MS,
     LOOK_OWING_MS,
+    NOT_ELECTED,
+    NOT_ENOUGH,
     Handovers,
 )
+from rmqha.broker.send.aio.roomy_sends import OVERHEAD_BYTES
 from rmqha.broker.send.handover import TAKEN_MS, Phase
 from rmqha.ha.events import Role
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -42,6 +48,10 @@ class Timers:
     def delays_ms(self) -> list[float]:
         """Of all that wait."""
         return [delay for delay, _ in self.waiting.values()]
+
+    async def sleep(self, delay_ms: float) -> None:
+        """Time passes at once."""
+        self.now += int(delay_ms)
 
     def fire(self) -> None:
         """The only one that waits, when it is due."""
@@ -72,6 +82,7 @@ class Rig:
         self.elected: list[int] = []
         self.written: list[bytes] = []
         self.passed_on: list[bytes] = []
+        self.refusals: list[tuple[int, str]] = []
         tasks = Tasks(Logger(), self._ended)
         sets = SimpleNamespace(possible=[{1, 2}])
         members = SimpleNamespace(acks=lambda: {2: 100}, sync_state_set=sets)
@@ -87,10 +98,17 @@ class Rig:
         )  # fmt: skip
 
     async def invoke(self, address: str, command: RemotingCommand, *_: Any, **__: Any) -> Any:
-        """The new master writes what it is given."""
+        """The new master writes what it is given, once it has refused as often as it shall."""
         assert address == self.handovers._followed()
+        if self.refusals:
+            return command.reply(*self.refusals.pop(0))
         self.passed_on.append(command.body)
         return command.reply(ResponseCode.SUCCESS)
+
+    def send(self, body: bytes, flag: int = 0) -> RemotingCommand | None:
+        """What a send is answered at once."""
+        request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, flag=flag, body=body)
+        return self.handovers.take(cast(Any, self.peer), request)
 
     def _ended(self, error: BaseException) -> None:
         raise AssertionError from error
@@ -98,8 +116,7 @@ class Rig:
     def keep_two(self) -> None:
         """Keep a send and one that wants no answer; their client leaves."""
         for body, flag in ((b"asked", 0), (b"told", FLAG_ONEWAY)):
-            request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, flag=flag, body=body)
-            assert self.handovers.take(cast(Any, self.peer), request) is None
+            assert self.send(body, flag) is None
         self.peer.is_closing = True
         self.handovers.closed(cast(Any, self.peer))
         assert len(self.handovers) == 1
@@ -218,3 +235,94 @@ async def test_sends_when_their_client_leaves_and_another_reigns_then_so_they_ar
     for _ in range(5):
         await asyncio.sleep(0)
     assert (rig.passed_on, rig.written, len(rig.handovers)) == ([b"told"], [], 0)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        (ResponseCode.SYSTEM_ERROR, NOT_ENOUGH), (ResponseCode.SYSTEM_BUSY, "x"),
+        (ResponseCode.SERVICE_NOT_AVAILABLE, "x"),
+    ],
+    ids=["too few in sync", "busy", "not serving"],
+)  # fmt: skip
+async def test_sends_when_the_new_master_cannot_write_yet_then_they_are_tried_again(
+    refusal: tuple[int, str],
+) -> None:
+    """Its slaves have not come back yet: what a producer had been told of that, it took for the end."""
+    rig = Rig()
+    rig.ask(500)
+    assert rig.send(b"one") is None
+    rig.refusals = [refusal] * 3
+    rig.take(Role.SLAVE)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (rig.passed_on, rig.refusals) == ([b"one"], [])
+    assert [answer.code for answer in rig.peer.answers] == [0, 0], "of the switch, and of the send"
+
+
+async def test_sends_when_the_new_master_refuses_for_another_reason_then_its_answer_is_told() -> (
+    None
+):
+    """A message that no master takes would be tried until the client has given up."""
+    rig = Rig()
+    rig.ask(500)
+    rig.send(b"one")
+    rig.refusals = [(ResponseCode.SYSTEM_ERROR, "another")]
+    rig.take(Role.SLAVE)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert rig.passed_on == []
+    assert [(one.code, one.remark) for one in rig.peer.answers[1:]] == [(1, "another")]
+
+
+ROOM = 3 * (OVERHEAD_BYTES + 1)
+
+
+@pytest.fixture
+def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For three sends of one byte."""
+    monkeypatch.setattr(handovers, "KEPT_BYTES_MAX", ROOM)
+
+
+def full(rig: Rig) -> bool:
+    """Whether one more is refused; it is kept otherwise."""
+    answer = rig.send(b"x")
+    assert answer is None or (answer.code, answer.remark) == (2, NOT_ELECTED)
+    return answer is not None
+
+
+@pytest.mark.usefixtures("little_room")
+def test_sends_when_those_that_are_kept_are_large_then_the_next_ones_are_refused() -> None:
+    """A hundred thousand of four MiB each would be the end of the broker."""
+    rig = Rig()
+    rig.unanswered = 3
+    rig.ask(500)
+    assert [full(rig) for _ in range(4)] == [False, False, False, True]
+    assert len(rig.handovers) == 3
+
+
+@pytest.mark.usefixtures("little_room")
+@pytest.mark.parametrize("how", ["written here", "their client has gone", "passed on"])
+async def test_sends_when_what_was_kept_has_gone_then_there_is_room_for_others(how: str) -> None:
+    """Bytes that nobody gives back would refuse every send of the next switch."""
+    rig = Rig()
+    for _ in range(2):
+        rig.unanswered = 3
+        rig.ask(500)
+        assert [full(rig) for _ in range(4)] == [False, False, False, True]
+        if how == "written here":
+            rig.handovers.refused("x")
+            while rig.clock.waiting:
+                rig.clock.fire()
+        elif how == "their client has gone":
+            rig.handovers.closed(cast(Any, rig.peer))
+        else:
+            rig.unanswered = 0
+            rig.take(Role.SLAVE)
+            assert full(rig), "what is on its way is in memory still"
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert len(rig.passed_on) in (3, 6)
+            rig.take(Role.MASTER)
+        assert len(rig.handovers) == 0
+    assert rig.handovers._bytes == 0

@@ -14,6 +14,7 @@ from rmqha.broker.deferred.delays import TIMER_TOPIC, decode_handle
 from rmqha.broker.deferred.timers import TimerMark
 from rmqha.remoting.command import RemotingCommand
 from rmqha.store import properties as props
+from rmqha.store.aio.dispatcher import Dispatcher
 from rmqha.store.record import Record
 from tests.broker.replicas import QUEUES, TOPIC, ReplicaCluster, master_of, send_fields
 from tests.broker.subscriber import Subscriber
@@ -375,6 +376,29 @@ def test_transaction_when_nobody_ends_it_then_it_is_asked_about_and_given_up(
     count = len(halves)
     alone.run_for(5_000)
     assert len(stored(alone, HALVES, 1)) == count
+
+
+def test_half_message_when_it_cannot_be_read_yet_then_its_producer_is_asked_later(
+    alone: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it answered with, the renewed one, was not known, so its answer was refused."""
+    fields, producer = half(alone, 1), Subscriber(alone, master_of(alone).config.address)
+    heard: list[int] = []
+    producer.on_oneway = lambda request: heard.append(request.code)
+
+    async def nothing(*_: object) -> bool:
+        return False
+
+    producer.beat("", producers=("PG",))
+    with monkeypatch.context() as patch:
+        patch.setattr(Dispatcher, "_step", nothing)
+        end = master_of(alone).store.max_offset
+        alone.until(lambda: master_of(alone).store.max_offset > end, "the renewed one", 3_000)
+        alone.run_for(500)
+        assert 39 not in heard
+    master_of(alone).store.dispatcher.wake()
+    alone.until(lambda: 39 in heard, "the question", 1_000)
+    assert int(fields["commitLogOffset"]) < end
 
 
 @pytest.mark.costly

@@ -68,6 +68,16 @@ def test_send_when_stored_then_the_answer_names_queue_offset_and_ids(
     assert (first["MSG_REGION"], first["TRACE_ON"]) == ("DefaultRegion", "true")
 
 
+def test_sends_when_they_name_no_queue_then_all_queues_have_their_turn(
+    cluster: ReplicaCluster,
+) -> None:
+    """A producer that leaves the choice to the broker would fill one queue alone."""
+    answers = [send(cluster, e="-1") for _ in range(5)]
+    chosen = [int(answer.ext_fields["queueId"]) for answer in answers]
+    assert sorted(chosen[:4]) == [0, 1, 2, 3]
+    assert chosen[4] == chosen[0]
+
+
 @pytest.mark.few
 @pytest.mark.parametrize(
     ("changed", "code"),
@@ -85,6 +95,7 @@ def test_send_when_stored_then_the_answer_names_queue_offset_and_ids(
         ({"i": "INNER_MULTI_DISPATCH\x01%LMQ%a\x02"}, 13),
         ({"i": "UNIQ_KEY\x01A1\x02__LITE_TOPIC\x01session-1\x02"}, 13),
         ({"i": "UNIQ_KEY\x01A1\x02INNER_MULTI_DISPATCH\x01%LMQ%a\x02WAIT\x01true"}, 13),
+        ({"i": "UNIQ_KEY\x01A1\x02K\x01" + "\0" * 5_000 + "v\x02"}, 13),
         ({"b": "%RETRY%G", "m": "true"}, 13),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,15 @@ def answers_to(cluster: ReplicaCluster, fields: dict[str, str]) -> list[Remoting
     return found
 
 
+def cut_off(cluster: ReplicaCluster) -> None:
+    """The slave hears nothing more of a master that is leased."""
+    assert is_leased(cluster)
+    master = master_of(cluster)
+    (slave,) = [one for one in cluster.replicas.values() if one is not master]
+    cluster.net.cut(cluster.host_of(master), cluster.host_of(slave))
+    cluster.net.cut(cluster.host_of(slave), cluster.host_of(master))
+
+
 @pytest.mark.parametrize("fields", [LONG_WAY, {**LONG_WAY, **NO_WAIT}], ids=["waits", "no wait"])
 def test_send_when_the_lease_ends_in_its_write_then_it_is_not_acknowledged_alone(
     cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch, fields: dict[str, str]
@@ -50,10 +60,7 @@ def test_send_when_the_lease_ends_in_its_write_then_it_is_not_acknowledged_alone
     master = master_of(cluster)
     ha, append = master.ha, master.store.append
     assert ha is not None
-    assert is_leased(cluster)
-    (slave,) = [one for one in cluster.replicas.values() if one is not master]
-    cluster.net.cut(cluster.host_of(master), cluster.host_of(slave))
-    cluster.net.cut(cluster.host_of(slave), cluster.host_of(master))
+    cut_off(cluster)
 
     def written(*message: object, **more: object) -> AppendResult:
         result = append(*message, **more)  # type: ignore[arg-type]  # whatever it takes
@@ -64,4 +71,27 @@ def test_send_when_the_lease_ends_in_its_write_then_it_is_not_acknowledged_alone
     found = answers_to(cluster, fields)
     cluster.until(lambda: master.store.reader.max_offset(TOPIC, 0) == 1, "the message", 1_000)
     cluster.until(lambda: found, "an answer", 10_000)
+    assert found[0].code != 0
+
+
+def test_send_when_the_lease_ends_in_its_write_the_quick_way_then_neither(
+    cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nearly every message is takes a way of its own."""
+    master, written = master_of(cluster), list[int]()
+    plain = master._send.sends._plain
+    write_all = plain.write_all
+    cluster.send_many(1)  # its topic is there now
+    cut_off(cluster)
+
+    def write(*messages: Any) -> list[tuple[int, bytes]]:
+        found = write_all(*messages)
+        written.append(len(found))
+        monkeypatch.setattr(master.ha, "is_fenced", lambda: True)
+        return found
+
+    monkeypatch.setattr(plain, "write_all", write)
+    found = answers_to(cluster, {})
+    cluster.until(lambda: found, "an answer", 10_000)
+    assert written == [1]
     assert found[0].code != 0

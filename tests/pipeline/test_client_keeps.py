@@ -14,7 +14,7 @@ from rmqha.client.exchange import Exchange, Refused, Unreachable
 from rmqha.client.offsets import Edge
 from rmqha.client.pull import Pulled
 from rmqha.client.routes import QueueKey, TopicRoute
-from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.topic_names import AUTO_CREATE_TOPIC
 from rmqha.statictopic.mapping import GLOBAL_SCOPE, mock_broker_name
@@ -202,6 +202,40 @@ def test_topic_of_a_broker_when_it_is_drained_then_its_clients_stop(tmp_path: Pa
             assert live.writable(TOPIC) == []
             with pytest.raises(Unreachable, match="no broker takes messages"):
                 live.call(live.send(TOPIC, 0, made))
+
+
+# -- sends ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moved", ["mastership", "topic"])
+def test_send_when_what_was_known_is_out_of_date_then_the_next_attempt_asks_anew(
+    servers: NameServers, live: MasterClient, monkeypatch: pytest.MonkeyPatch, moved: str
+) -> None:
+    """Else every attempt goes where the first one went, until the time is over."""
+    masters, asked = {"broker-a": "a:1", "broker-b": "b:1"}, list[str]()
+
+    def told(_: object) -> Exchange[None]:
+        yield from ()
+
+    async def ask(address: str, command: RemotingCommand, *_: object) -> RemotingCommand:
+        asked.append(address)
+        if address == "a:1":
+            raise Refused(address, ResponseCode.SYSTEM_BUSY, "a slave")
+        return command.reply(ResponseCode.SUCCESS)
+
+    monkeypatch.setattr("rmqha.client.aio.masters.cluster_info", told)
+    monkeypatch.setattr("rmqha.client.aio.masters.masters_by_set", lambda _: dict(masters))
+    monkeypatch.setattr(live._masters, "ask", ask)
+    servers.routes[TOPIC] = route_of(BOTH)
+    live.writable(TOPIC)
+    assert live.call(live._masters.master_for(QUEUE)) == "a:1"
+    if moved == "mastership":
+        masters["broker-a"] = "b:1"
+    else:
+        servers.routes[TOPIC] = route_of(BOTH, broker_name="broker-b")
+    made = live.send(TOPIC, 0, lambda _: RemotingCommand(RequestCode.SEND_MESSAGE_V2))
+    assert live.call(made).code == ResponseCode.SUCCESS
+    assert asked == ["a:1", "b:1"]
 
 
 # -- masters and leaders ---------------------------------------------------------------------------

@@ -287,6 +287,15 @@ def test_nested_lengths_outside_the_header_are_malformed(header: str) -> None:
         FrameDecoder().feed(frame_of(bytes.fromhex(header), b"body", SERIALIZE_ROCKETMQ))
 
 
+def test_key_length_below_zero_is_malformed() -> None:
+    """It would have the next field begin where this one does, for ever, at a peer's will."""
+    header = (
+        "03ec 00 01df 00000007 00000000 00000000 00000011 0001 61 00000004 00000006 fffa 61616161"
+    )
+    with pytest.raises(HeaderMalformed, match="key length -6 is outside"):
+        FrameDecoder().feed(frame_of(bytes.fromhex(header), serialize_type=SERIALIZE_ROCKETMQ))
+
+
 def test_empty_binary_texts_are_null() -> None:
     """Zero length is Java's null; an empty text must not appear out of it."""
     header = bytes.fromhex(

@@ -18,7 +18,7 @@ from rmqha.base.errors import (
 from rmqha.remoting.aio.client import LEFT_OPEN_MS, RemotingClient
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import RemotingServer
-from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
@@ -224,6 +224,20 @@ async def test_request_from_the_server_is_answered_as_unsupported() -> None:
         await under_test.handler.batches.get()
         (answer,) = await under_test.handler.batches.get()
         assert (3, 77) == (answer.code, answer.opaque)
+
+
+async def test_oneway_request_from_the_server_is_not_answered() -> None:
+    """Who wants no answer has no place for one."""
+
+    def react(connection: Connection, command: RemotingCommand) -> None:
+        if not command.is_response:
+            connection.send(RemotingCommand(40, opaque=77, flag=FLAG_ONEWAY))
+            connection.send(RemotingCommand(40, opaque=78))
+
+    async with pair(react) as under_test:
+        await under_test.client.invoke_oneway(under_test.address, RemotingCommand(904))
+        await under_test.handler.batches.get()
+        assert [78] == [one.opaque for one in await under_test.handler.batches.get()]
 
 
 async def test_ipv6_address_is_reached() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from rmqha.base.errors import DiskFailed
+from rmqha.base.errors import DiskFailed, LocalProtocolError
 from rmqha.broker.common.aio.ports import Broker
 from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import PutStatus, Role
@@ -56,10 +56,16 @@ class Writer:
         What is in the log already may be larger than ``maxMessageSize`` is now, or is here; a change of
         tables may not.
 
+        Only the role is asked for here: a lease may end between two records of one change, which belong
+        together.
+
         Raises:
+            LocalProtocolError: this broker does not reign; whoever writes asks :attr:`is_open` first.
             MessageIllegal: the store cannot hold it.
             DiskFailed: the store has stopped.
         """
+        if self._broker.role is not Role.MASTER:
+            raise LocalProtocolError("this broker does not reign: it writes no messages of its own")
         own = message.topic != METADATA_TOPIC
         result = self._broker.store.append(message, own=own)
         if self._broker.ha is not None:

@@ -15,6 +15,7 @@ from rmqha.base.errors import ConnectFailed, RmqhaError
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.send import handover as core
+from rmqha.broker.send.aio.roomy_sends import HELD_BYTES_MAX, OVERHEAD_BYTES
 from rmqha.broker.send.handover import Facts, Handover, HandoverEffect, Phase
 from rmqha.broker.send.plain_request import PlainSend
 from rmqha.ha.events import Role
@@ -34,6 +35,8 @@ GIVE_UP_MS = 2_700
 """Clients wait 3 s for an answer."""
 WAIT_MS_MAX = 300_000
 HOLD_MS_DEFAULT = 1_000
+KEPT_BYTES_MAX = HELD_BYTES_MAX
+"""Of sends that are kept, or on their way to the new master."""
 FLAG_PASSED_ON = 1 << 10
 """Of a request, beside Java's bits 0 and 1; no signature is over the flag."""
 
@@ -50,6 +53,11 @@ class _Kept(NamedTuple):
     request: RemotingCommand
     arrived_ms: int
 
+    @property
+    def size(self) -> int:
+        """What it takes in memory, about."""
+        return len(self.request.body) + OVERHEAD_BYTES
+
 
 class Handovers:
     """Of one broker.
@@ -61,7 +69,8 @@ class Handovers:
             they surely do not.
         send: takes a message as if it had just come.
         unanswered: sends that are written and wait.
-        kept_max: sends that are kept at a time; more get SYSTEM_BUSY.
+        kept_max: sends that are kept at a time; more get SYSTEM_BUSY, and so do those for which
+            ``KEPT_BYTES_MAX`` leaves no room.
 
     Attributes:
         holds: sends are not for the store now; looked at for each.
@@ -92,7 +101,7 @@ class Handovers:
         self._asker: tuple[Connection, RemotingCommand] | None = None
         self._timer: TimerHandle | None = None
         self._is_open = self._is_closed = self._drains = False
-        self._begun_ms = self._passing = 0
+        self._begun_ms = self._passing = self._bytes = 0
         self._hint: tuple[str, str] | None = None
         self.holds = False
 
@@ -157,9 +166,10 @@ class Handovers:
             known = self._followed()
             more = {MASTER_FIELD: known} if known else None
             return request.reply(ResponseCode.SYSTEM_BUSY, NOT_ELECTED, more)
-        if len(self._kept) >= self._kept_max:
-            return request.reply(ResponseCode.SYSTEM_BUSY, NOT_ELECTED)
         one = _Kept(connection, request, self._broker.clock.now_ms())
+        if len(self._kept) >= self._kept_max or self._bytes + one.size > KEPT_BYTES_MAX:
+            return request.reply(ResponseCode.SYSTEM_BUSY, NOT_ELECTED)
+        self._bytes += one.size
         if self._is_open and not self._kept and self._passing < self._kept_max:
             self._start(one)
         else:
@@ -181,9 +191,12 @@ class Handovers:
 
         What nobody wanted to hear of is.
         """
-        self._kept = deque(
-            one for one in self._kept if one.connection is not connection or one.request.is_oneway
-        )
+        kept, self._kept = self._kept, deque()
+        for one in kept:
+            if one.connection is not connection or one.request.is_oneway:
+                self._kept.append(one)
+            else:
+                self._bytes -= one.size
 
     def close(self) -> None:
         """Forget all; connections are closing."""
@@ -245,6 +258,7 @@ class Handovers:
 
     def _write_here(self) -> None:
         kept, self._kept = self._kept, deque()
+        self._bytes -= sum(one.size for one in kept)
         for one in kept:
             if one.request.is_oneway or not one.connection.is_closing:
                 self._send(one.connection, one.request)
@@ -295,6 +309,7 @@ class Handovers:
             await self._passed_on(one)
         finally:
             self._passing -= 1
+            self._bytes -= one.size
 
     async def _passed_on(self, one: _Kept) -> None:
         clock, request = self._broker.clock, one.request
