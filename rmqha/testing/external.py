@@ -27,12 +27,13 @@ from rmqha.testing.loop_thread import LoopThread
 from rmqha.testing.real.wire import Stored
 from rmqha.testing.sends import GROUP
 from rmqha.testing.settings import Plan
-from rmqha.testing.topics import Queues, routed_queues
+from rmqha.testing.topics import Queues, queues_listed, queues_made, routed_queues
 from rmqha.testing.traffic import TOPIC, AioMessages
 from rmqha.testing.verbs import MessageVerbs
 
 __tracebackhide__ = True  # pytest leaves the frames of this file out of its reports
 CONNECT_TIMEOUT_S = 10.0
+TABLE_TIMEOUT_MS = 5_000
 VERBS_OF_OURS = frozenset(
     (
         "cont", "controllers", "brokers", "heal", "isolate", "kill", "leader", "node", "nodes",
@@ -74,7 +75,10 @@ class ExternalClient(ClusterClient):
         self._group = group
         self.name_servers = tuple(name_servers)
         self._wanted = broker_name
-        self._made: list[str] = []
+        self._masters: dict[str, str] = {}
+        # By topic, which name servers had said that there is none.
+        self._lacked: dict[str, frozenset[str]] = {}
+        self._made: dict[str, frozenset[str]] = {}
         self._group_at: set[str] = set()
 
     @property
@@ -95,6 +99,11 @@ class ExternalClient(ClusterClient):
         return None
 
     def _choose(self, info: ClusterInfo) -> str | None:
+        self._masters = {
+            name: known.broker_addrs[0]
+            for name, known in info.broker_addr_table.items()
+            if 0 in known.broker_addrs
+        }
         for name, known in sorted(info.broker_addr_table.items()):
             if self._wanted in (None, name) and 0 in known.broker_addrs:
                 self._wanted = self._broker_name = name
@@ -106,11 +115,16 @@ class ExternalClient(ClusterClient):
     async def find_topic(self, address: str, topic: str) -> Queues | None:
         """The queues that the broker set has of a topic; None when there is no such topic.
 
+        A name server that was restarted, or with which not every broker registers, may know less than
+        the others. What it does not know is asked of them and of the masters: who makes a topic that
+        is there takes queues from it.
+
         Raises:
             RefusedForGood: the topic is other broker sets'.
-            RmqhaError: no name server knows it; the last one's reason.
+            RmqhaError: no name server answers, or the master does not; the last reason.
         """
         failed = RmqhaError("no name server knows a route")
+        lacking: set[str] = set()
         for server in self.name_servers:
             code = RequestCode.GET_ROUTEINFO_BY_TOPIC
             try:
@@ -119,25 +133,68 @@ class ExternalClient(ClusterClient):
                 failed = error
                 continue
             if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                # A name server may hear of a new topic later than we do, who made it.
-                return self._queues.get(topic) if topic in self._made else None
+                lacking.add(server)
             if answer.code == ResponseCode.SUCCESS:
                 found = routed_queues(answer.body, self._broker_name)
                 if found is None:
-                    raise RefusedForGood(f"topic {topic!r} has no queue at {self._broker_name}")
+                    raise self._elsewhere(topic)
                 return found
-        raise failed
+        if not lacking:
+            raise failed
+        made = await self._queues_at(address, topic)
+        if made is None:
+            await self._look_elsewhere(address, topic)
+            self._lacked[topic] = frozenset(lacking)
+        return made
+
+    def _elsewhere(self, topic: str) -> RefusedForGood:
+        return RefusedForGood(f"topic {topic!r} has no queue at {self._broker_name}")
+
+    async def _queues_at(self, address: str, topic: str) -> Queues | None:
+        """The queues of a topic by a master's word; None when it has none.
+
+        Raises:
+            RmqhaError: it did not say.
+        """
+        answer = await self.ask(address, RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
+        if answer.code == ResponseCode.SUCCESS:
+            return queues_made(answer.body)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # an old broker
+            code = RequestCode.GET_ALL_TOPIC_CONFIG
+            answer = await self.ask(address, code, timeout_ms=TABLE_TIMEOUT_MS)
+            if answer.code == ResponseCode.SUCCESS:
+                return queues_listed(answer.body, topic)
+        raise RmqhaError(f"{address} does not tell of {topic}: {answer.code} {answer.remark}")
+
+    async def _look_elsewhere(self, address: str, topic: str) -> None:
+        """Ask the masters of other broker sets for a topic; who does not answer is taken at the name
+        servers' word.
+
+        Raises:
+            RefusedForGood: one of them has it.
+        """
+        for other in self._masters.values():
+            if other == address:
+                continue
+            try:
+                found = await self._queues_at(other, topic)
+            except RmqhaError:
+                continue
+            if found is not None:
+                raise self._elsewhere(topic)
 
     async def make_topic(self, address: str, topic: str, queues: Queues) -> bool:
         """Have the master make a topic, and remember that, unless no master makes such a one."""
         is_new = topic not in self._made
-        if is_new:
-            self._made.append(topic)  # before it is asked: it may do it and not be heard
+        if is_new:  # before it is asked: it may do it and not be heard
+            self._made[topic] = self._lacked.get(topic, frozenset())
         try:
             return await super().make_topic(address, topic, queues)
         except RefusedForGood:
             if is_new:
-                self._made.remove(topic)
+                del self._made[topic]
             raise
 
     async def pull(
@@ -158,13 +215,16 @@ class ExternalClient(ClusterClient):
         """
         address = await self.master() if self._made or self._group_at else None
         failed: dict[str, str] = {}
-        for topic in self._made:
+        for topic, lacked in self._made.items():
             fields, what = {"topic": topic}, f"topic {topic}"
             code = RequestCode.DELETE_TOPIC_IN_BROKER
             failed[what] = await self._why_not(address, code, fields)
             for server in self.name_servers if not failed[what] else ():
                 code = RequestCode.DELETE_TOPIC_IN_NAMESRV
-                failed[what] = failed[what] or await self._why_not(server, code, fields)
+                why = f"{server} had not said before that it knows of none"
+                if server in lacked:
+                    why = await self._why_not(server, code, fields)
+                failed[what] = failed[what] or why
         if self._group_at:
             fields = {"groupName": self._group, "cleanOffset": "true"}
             code = RequestCode.DELETE_SUBSCRIPTIONGROUP

@@ -22,7 +22,21 @@ def queues_made(body: bytes) -> Queues:
     Raises:
         RemoteProtocolError: no topic.
     """
-    members = as_object(fastjson.loads(body))
+    return _queues(fastjson.loads(body))
+
+
+def queues_listed(body: bytes, topic: str) -> Queues | None:
+    """Read a topic's queues from a broker's answer to 21; None when it is not there.
+
+    Raises:
+        RemoteProtocolError: no table of topics.
+    """
+    table = as_object(as_object(fastjson.loads(body)).get("topicConfigTable"))
+    return _queues(table[topic]) if topic in table else None
+
+
+def _queues(value: object) -> Queues:
+    members = as_object(value)
     return Queues(as_number(members.get("readQueueNums")), as_number(members.get("writeQueueNums")))
 
 
