@@ -54,7 +54,7 @@ from rmqha.store import properties as props
 from rmqha.store.record import Message, pack_host
 
 NOT_SERVING = "this broker does not know its role yet, or is giving it up"
-SLAVE_REFUSES = "[REJECTREQUEST] this broker is a slave, messages go to its master"
+SLAVE_REFUSES = "this broker is a slave, messages go to its master"
 
 
 MakeHandovers = Callable[
@@ -281,7 +281,8 @@ class SendProcessor:
     def _closed_for(self, ha: HaService | None) -> Refusal | None:
         role = self._broker.role
         if role is Role.SLAVE:
-            return Refusal(ResponseCode.SYSTEM_BUSY, SLAVE_REFUSES)
+            # Java's says 2, after which its own producers up to 5.2 ask no other broker.
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, SLAVE_REFUSES)
         if role is None or ha is None or self._broker.store.failed is not None:
             return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_SERVING)
         if self._broker.store.expiring.is_disk_full:
