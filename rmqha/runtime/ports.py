@@ -279,8 +279,15 @@ class Disk(Protocol):
                 takes them back.
         """
 
-    async def truncate(self, path: str, size: int) -> None:
-        """Cut a file to ``size`` bytes."""
+    async def write_again(self, path: str, data: bytes) -> None:
+        """Write a file's first bytes anew, in their places, cut what is behind, and sync it.
+
+        For who starts: of pages of which a sync has failed Linux says later that all is well, and
+        shows them as long as it has them. What an earlier process wrote may be on no disk.
+
+        Args:
+            data: what was read there.
+        """
 
     async def write_atomic(self, path: str, data: bytes) -> None:
         """Replace a whole file: either the old or the new content survives a crash.

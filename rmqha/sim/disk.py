@@ -57,12 +57,34 @@ RESERVE_STEP_BYTES = 3000
 
 
 class SimFile:
-    """Bytes that are safe, and bytes that only the page cache has."""
+    """Bytes that are safe, and bytes that only the page cache has.
+
+    Attributes:
+        clean: which of the safe ones are none: a sync of them has failed. Linux takes such pages for
+            written, shows them while it has them, and says of every later sync that all is well.
+    """
 
     def __init__(self) -> None:
         self.durable = b""
         self.cached = b""
         self.reserved = 0
+        self.clean: list[tuple[int, int]] = []
+
+    @property
+    def platter(self) -> bytes:
+        """What a reader sees after the power was off, if nothing unsynced was written."""
+        if not self.clean:
+            return self.durable
+        found = bytearray(self.durable)
+        for low, high in self.clean:
+            found[low:high] = bytes(high - low)
+        return bytes(found)
+
+    def sync_failed(self) -> None:
+        """What was written since the last one is in no disk, and no sync will bring it there."""
+        end = len(self.durable) + len(self.cached)
+        self.clean.append((len(self.durable), end))
+        self.durable, self.cached = self.durable + self.cached, b""
 
     @property
     def content(self) -> bytes:
@@ -75,6 +97,9 @@ class SimFile:
         A sector is written whole or not at all. Where one is missing there are zeros; the file's
         length is a thing of its own and may be behind.
         """
+        self.durable, self.clean = self.platter, []
+        if not self.cached:
+            return
         start, whole = len(self.durable), self.durable + self.cached
         kept = bytearray(whole)
         share = rng.choice((0.0, 0.5, 0.9, 1.0))
@@ -108,7 +133,7 @@ class SimDisk:
         for path in sorted(self.files):
             file = self.files[path]
             if isinstance(file, SimFile):
-                found[path] = file.durable.ljust(file.reserved, b"\0")
+                found[path] = file.platter.ljust(file.reserved, b"\0")
         return found
 
     def flip(self, path: str, bit: int) -> None:
@@ -150,8 +175,6 @@ class SimDisk:
             if isinstance(file, SimPages):
                 if not file.power_cut(outcome):
                     del self.files[path]
-                continue
-            if not file.cached:
                 continue
             file.power_cut(self.rng)
         return outcome.torn
@@ -240,11 +263,12 @@ class SimDisk:
             raise DiskFailed(f"{path} is mapped")
         return file
 
-    async def truncate(self, path: str, size: int) -> None:
-        """Cut the file, durably."""
-        await self.sync()
+    async def write_again(self, path: str, data: bytes) -> None:
+        """The same bytes, durably."""
         file = self._plain(path)
-        file.durable, file.cached = file.content[:size], b""
+        assert file.content.startswith(data)
+        await self.sync()
+        file.durable, file.cached, file.clean = data, b"", []
         file.reserved = 0
         self.version += 1
 
@@ -410,6 +434,8 @@ class SimAppendFile:
             await self._disk.sync()
         except DiskFailed as error:
             self._failed = error
+            file.sync_failed()
+            self._disk.version += 1
             return
         file.durable += file.cached
         file.cached = b""

@@ -119,9 +119,9 @@ class NodeDisk:
         self._append_files.append(file)
         return file
 
-    async def truncate(self, path: str, size: int) -> None:
-        """Cut a file."""
-        await self.write_through(self._inner.truncate(path, size))
+    async def write_again(self, path: str, data: bytes) -> None:
+        """Write a file's first bytes anew."""
+        await self.write_through(self._inner.write_again(path, data))
 
     async def write_atomic(self, path: str, data: bytes) -> None:
         """Replace a whole file."""

@@ -25,7 +25,7 @@ WRITES: dict[str, Call] = {
     "make_dirs": lambda disk, _: disk.make_dirs(NOWHERE),
     "make_dirs_later": lambda disk, _: disk.make_dirs(f"{NOWHERE}/below", later=True),
     "open_append": lambda disk, path: disk.open_append(path),
-    "truncate": lambda disk, path: disk.truncate(path, 0),
+    "write_again": lambda disk, path: disk.write_again(path, b"x"),
     "write_atomic": lambda disk, path: disk.write_atomic(path, b"x"),
     "map_file": lambda disk, path: mapped(disk, path, create=True),
     "map_file_sparse": lambda disk, path: mapped(disk, path, create=True, sparse=True),

@@ -128,10 +128,12 @@ class Wal:
                 f"the log begins with {names[0]}, and what was before it is missing"
             )
         if found.end is not None:
-            # Also where nothing is to be cut: a process that was killed may have written its last
-            # frame and not synced it, and it counts from here on.
+            # Also where nothing is to be cut: it counts from here on. A process that was killed may have
+            # written its last frame and not synced it, and of one that ended by a failed sync no other
+            # sync brings what it had written to the disk.
             name, size = found.end
-            await self._disk.truncate(self._path(name), size)
+            whole = await read_durable(self._disk, self._path(name))
+            await self._disk.write_again(self._path(name), whole[:size])
         if found.empty_last is not None:
             await self._disk.remove(self._path(found.empty_last))
         standing = standing_found(found, snapshot.last_index, fresh, unknown)

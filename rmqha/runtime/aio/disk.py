@@ -194,18 +194,20 @@ class SystemDisk:
         fd, size = await self._run(path, open_file)
         return SystemAppendFile(path, fd, size, reserve_bytes)
 
-    async def truncate(self, path: str, size: int) -> None:
-        """Cut a file and sync it."""
+    async def write_again(self, path: str, data: bytes) -> None:
+        """Write a file's first bytes in their places, cut what is behind, and sync it."""
 
-        def cut() -> None:
-            fd = os.open(path, os.O_WRONLY)
+        def write() -> None:
+            fd, done = os.open(path, os.O_WRONLY), 0
             try:
-                os.ftruncate(fd, size)
+                while done < len(data):
+                    done += os.pwrite(fd, memoryview(data)[done:], done)
+                os.ftruncate(fd, len(data))
                 os.fsync(fd)
             finally:
                 os.close(fd)
 
-        await self._run(path, cut)
+        await self._run(path, write)
 
     async def write_atomic(self, path: str, data: bytes) -> None:
         """Write a temporary file, sync it, rename it over the old one, sync the directory.

@@ -11,6 +11,7 @@ from rmqha.controller.aio import snapshot_saving, wal
 from rmqha.controller.metadata import state
 from rmqha.controller.raft import wal_layout
 from rmqha.controller.raft.events import Persist
+from rmqha.sim.disk import SimDisk
 from tests.sim.mutants.mutant import Mutant
 
 
@@ -48,6 +49,17 @@ def log_not_restarted_behind_a_snapshot(patch: pytest.MonkeyPatch) -> None:
 def damage_taken_for_a_torn_tail(patch: pytest.MonkeyPatch) -> None:
     """Any bad last frame is cut, although others may have been told of it."""
     patch.setattr(wal_layout, "is_torn", lambda data, offset: True)
+
+
+def log_believed_after_a_failed_sync(patch: pytest.MonkeyPatch) -> None:
+    """A start takes what it reads for durable, although a sync of it has failed."""
+
+    async def cut(self: SimDisk, path: str, data: bytes) -> None:
+        file = self._plain(path)
+        file.durable, file.cached, file.reserved = data, b"", 0
+        file.clean = [(low, min(high, len(data))) for low, high in file.clean if low < len(data)]
+
+    patch.setattr(SimDisk, "write_again", cut)
 
 
 def snapshot_named_one_too_low(patch: pytest.MonkeyPatch) -> None:
@@ -122,6 +134,7 @@ MUTANTS = (
     Mutant(compacts_one_segment_too_many, REFUSED, 6),
     Mutant(log_not_restarted_behind_a_snapshot, REFUSED, 11),
     Mutant(damage_taken_for_a_torn_tail, "a leader was elected without all committed entries", 166),
+    Mutant(log_believed_after_a_failed_sync, REFUSED, 7),
     Mutant(snapshot_named_one_too_low, DIFFER, 2),
     *(Mutant(_named(name, patch), DIFFER, 1) for name, patch in FIELDS.items()),
 )
