@@ -96,6 +96,7 @@ def read_config(path: str | None) -> ControllerConfig:
             properties,
             home=os.environ.get("ROCKETMQ_HOME", ""),
             user_home=os.path.expanduser("~"),
+            own_path=os.path.realpath(path) if path else "",
             outside=not_from(in_file, properties, over),
         )
     except ConfigInvalid as error:
@@ -189,11 +190,16 @@ def controller_collector(config: ControllerConfig, service: ControllerService) -
     """The series of a controller."""
     from rmqha.controller.aio.prometheus import Collector
 
+    def is_removed() -> bool:
+        core = service.raft.core
+        return core is not None and core.node.is_removed
+
     return Collector(
         service.metrics,
         controller_labels(config),
         prometheus.in_turns_of_loop(service.status),
         lambda: disk_usage(config.store_path),
+        is_removed,
     )
 
 

@@ -114,7 +114,11 @@ def read_configs(path: str | None) -> Configs:
         )
         if namesrv.boolean("enableControllerInNamesrv"):
             controller = load_controller_config(
-                properties, home=home, user_home=user_home, outside=outside
+                properties,
+                home=home,
+                user_home=user_home,
+                own_path=os.path.realpath(path) if path else "",
+                outside=outside,
             )
     except ConfigInvalid as error:
         raise ConfigInvalid(f"{path}: {error}" if path else str(error)) from error
@@ -177,6 +181,7 @@ class _Node:
             log=log,
             masters=self.controller,
             connections_max=connections_max,
+            config_file=self.controller.configuration.file if self.controller else None,
         )
         self._tls.rejected = self.name_server.rejected
         self._stop_metrics: Callable[[], Awaitable[None]] = nothing

@@ -153,7 +153,8 @@ class ControllerConfig(Struct):
         style: ``DLedger`` or ``jRaft``: whose spelling of 1005 operators' scripts expect.
         unknown: keys of the file that this process has no use for.
         outside: what the file says of keys that the environment has said, None for nothing. Those
-            may be secrets, and are never written.
+            may be secrets, and are never written; nor is what this process worked out.
+        own_path: of the file that was read, with links resolved; empty without one.
     """
 
     values: dict[str, str]
@@ -165,12 +166,18 @@ class ControllerConfig(Struct):
     style: str = "DLedger"
     unknown: tuple[str, ...] = ()
     outside: Mapping[str, str | None] = NOTHING
+    own_path: str = ""
 
     @property
     def to_store(self) -> dict[str, str]:
-        """What the file holds after a change."""
+        """What a file that is written whole holds after a change."""
         found = {**self.values, **self.outside}
         return {key: value for key, value in found.items() if value is not None}
+
+    @property
+    def config_path(self) -> str:
+        """The file that a changed configuration is kept in."""
+        return os.path.realpath(self.values["configStorePath"])
 
     @property
     def this(self) -> Peer:
@@ -214,7 +221,7 @@ class ControllerConfig(Struct):
 
 
 def load_config(
-    properties: dict[str, str], *, home: str, user_home: str,
+    properties: dict[str, str], *, home: str, user_home: str, own_path: str = "",
     outside: Mapping[str, str | None] = NOTHING,
 ) -> ControllerConfig:  # fmt: skip
     """Check a properties file's content.
@@ -223,6 +230,7 @@ def load_config(
         properties: as read.
         home: ROCKETMQ_HOME or empty; it only appears in 1010.
         user_home: for Java's default store path.
+        own_path: of the file that was read, with links resolved; empty without one.
         outside: what the file says of the properties that are not from it.
 
     Raises:
@@ -247,7 +255,9 @@ def load_config(
     values["configStorePath"] = values["configStorePath"] or config_store
     config = ControllerConfig(
         values, group, self_id, peers, os.path.join(store, "rmqha"), load_auth_settings(values),
-        style, unknown, outside,
+        style, unknown,
+        # The own peer's port is shown for it; a name server's, of the same file, is another.
+        {"listenPort": properties.get("listenPort"), **outside}, own_path,
     )  # fmt: skip
     values["listenPort"] = str(config.this.port)
     _check_numbers(config)

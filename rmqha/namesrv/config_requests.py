@@ -51,4 +51,4 @@ def update_config(config: NamesrvConfig, body: bytes) -> Answer:
         return Answer(ResponseCode.SUCCESS)
     config.values.update(changed)
     note = Note("config_updated", "warning", {"changed": changed})
-    return Answer(ResponseCode.SUCCESS, effects=(note,), stored=Stored.CONFIG)
+    return Answer(ResponseCode.SUCCESS, effects=(note,), stored=Stored.CONFIG, changed=changed)

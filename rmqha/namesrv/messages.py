@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct, field
@@ -158,6 +159,7 @@ class Answer(NamedTuple):
     Attributes:
         effects: carried out in order, whether the response is wanted or not.
         stored: the file that must be written first; None for none.
+        changed: keys of the configuration that have other values now.
     """
 
     code: int
@@ -166,3 +168,4 @@ class Answer(NamedTuple):
     body: bytes = b""
     effects: tuple[NamesrvEffect, ...] = ()
     stored: Stored | None = None
+    changed: Mapping[str, str] = MappingProxyType({})

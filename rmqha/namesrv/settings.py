@@ -124,17 +124,19 @@ class NamesrvConfig(Struct):
         auth: users and permissions.
         unknown: keys of the file that this process has no use for.
         outside: what the file says of keys that the environment has said, None for nothing. Those
-            may be secrets, and are never written.
+            may be secrets, and are never written; nor is what this process worked out.
+        is_own_file: whether changes are kept in the file that was read.
     """
 
     values: dict[str, str]
     auth: AuthSettings
     unknown: tuple[str, ...] = ()
     outside: Mapping[str, str | None] = NOTHING
+    is_own_file: bool = False
 
     @property
     def to_store(self) -> dict[str, str]:
-        """What the file holds after a change."""
+        """What a file that is written whole holds after a change."""
         found = {**self.values, **self.outside}
         return {key: value for key, value in found.items() if value is not None}
 
@@ -201,7 +203,9 @@ def load_config(
         store_path or values["configStorePath"] or os.path.join(folder, "namesrv.properties")
     )
     unknown = tuple(sorted(key for key in values if key not in DEFAULTS))
-    config = NamesrvConfig(values, load_auth_settings(values), unknown, outside)
+    # Written, it would be read at the next start, also by a controller in this process.
+    outside = {"configStorePath": properties.get("configStorePath"), **outside}
+    config = NamesrvConfig(values, load_auth_settings(values), unknown, outside, bool(store_path))
     for key in sorted(DEFAULTS):
         reason = malformed(key, values[key])
         if reason is not None:

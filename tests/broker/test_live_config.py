@@ -17,11 +17,10 @@ from rmqha.broker.admin.config_changes import (
     LIVE,
     UNCHANGED,
     ConfigRefused,
-    edited,
     read_update,
 )
 from rmqha.broker.common.settings import DEFAULTS
-from rmqha.runtime.properties import parse_properties
+from rmqha.runtime.properties import edited, parse_properties
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 from tests.broker.subscriber import pull_fields
 
@@ -137,6 +136,7 @@ def test_update_when_the_file_cannot_be_written_then_nothing_changes(
     answer = update(cluster, b"slaveReadEnable=true")
     assert answer.code == 1
     assert "nothing is changed" in answer.remark
+    assert "have the broker read its file again (SIGHUP" in answer.remark, "the other way"
     assert shown(cluster)["slaveReadEnable"] == "false"
 
 

@@ -79,6 +79,23 @@ def test_boot_when_it_listens_then_the_line_is_javas(
         assert wire.invoke(f"127.0.0.1:{fenced}", 310, fields, b"x").code == 14
 
 
+def test_file_when_it_is_a_link_then_a_change_is_written_behind_it(tmp_path: Path) -> None:
+    """A configuration that is kept elsewhere, under version control, say: the link became a file."""
+    port = allocate_ports()[2]
+    target = write(tmp_path, properties(tmp_path, port), "kept-elsewhere.conf")
+    config = tmp_path / "broker.conf"
+    config.symlink_to(target)
+    child = Child("broker", [*COMMAND, "-c", str(config)], tmp_path / "out.log")
+    child.start()
+    try:
+        child.wait_for_line("boot success", START_S)
+        assert wire.invoke(f"127.0.0.1:{port}", 25, {}, b"slaveReadEnable=true\n").code == 0
+    finally:
+        child.kill()
+    assert config.is_symlink()
+    assert parse_properties(target.read_text())["slaveReadEnable"] == "true"
+
+
 def test_boot_when_a_name_is_looked_up_then_the_machines_resolver_is_asked(tmp_path: Path) -> None:
     """The resolver is the process's: without one each look-up would fail."""
     port = allocate_ports()[2]

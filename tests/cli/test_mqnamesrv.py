@@ -119,6 +119,38 @@ def test_end_when_told_to_then_0_and_everything_is_kept(
     assert 1 == server.ask(224, {"cluster": "C"}).code
 
 
+@pytest.mark.parametrize("kept_in", ["", "itself", "a link"])
+def test_file_when_both_parts_are_told_of_changes_then_it_has_those_and_else_what_it_had(
+    server: Server, kept_in: str
+) -> None:
+    """The controller wrote its own port over the name server's, and the process did not start again;
+    or it wrote all values as it had read them, also those that a 318 had changed since."""
+    server.with_controller()
+    if kept_in:
+        server.properties["configStorePath"] = str(server.config)
+    if kept_in == "a link":
+        target = server.config.with_name("elsewhere.conf")
+        target.write_text("")
+        server.config.symlink_to(target)
+    # Else the controller keeps its own in the home folder.
+    home = {"HOME": str(server.folder)}
+    server.child = Child("namesrv", server.command(), server.folder / "out.log", home)
+    said = dict(server.properties)
+    changed = {"orderMessageEnable": "true", "enableTopicList": "false"}
+    for at in range(2):
+        server.properties = parse_properties(server.config.read_text()) if at else said
+        server.start(CONTROLLER_BOOT_LINE)
+        for key, value in changed.items():
+            assert server.ask(318, body=f"{key}={value}\n".encode()).code == 0
+        of_controller = {"scanInactiveMasterInterval": str(7000 + at)}
+        body = format_properties(of_controller).encode()
+        assert wire.invoke(f"127.0.0.1:{server.controller_port}", 1009, {}, body).code == 0
+        server.child.kill()
+        found = parse_properties(server.config.read_text())
+        assert found == said | changed | (of_controller if kept_in else {})
+    assert server.config.is_symlink() == (kept_in == "a link")
+
+
 def test_script_when_run_with_p_then_every_item_is_printed(server: Server) -> None:
     """bin/mqnamesrv -p, with the keys of a controller if there is one."""
     server.with_controller()

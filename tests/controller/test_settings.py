@@ -334,3 +334,11 @@ def test_settings_when_documented_then_name_and_default_are_right() -> None:
                 wrong[key] = (text, DEFAULTS.get(key))
     assert wrong == {}
     assert "raftElectionMaxMs" in own
+
+
+@pytest.mark.parametrize("said", [{}, {"listenPort": "9876"}], ids=["nothing", "a name server's"])
+def test_own_port_when_it_was_worked_out_then_it_is_not_written(said: dict[str, str]) -> None:
+    """In one file with a name server it was that one's port at the next start."""
+    config = load(DLEDGER, **said)
+    assert config.values["listenPort"] == "9868"
+    assert {k: v for k, v in config.to_store.items() if k == "listenPort"} == said

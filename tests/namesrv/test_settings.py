@@ -87,6 +87,17 @@ def test_settings_when_the_process_reads_them_then_it_tells_which_the_environmen
     assert "initAuthenticationUser" not in found.to_store
 
 
+@pytest.mark.parametrize("said", [{}, {"configStorePath": "/x"}], ids=["nothing", "another"])
+def test_settings_when_a_file_was_read_then_where_changes_are_kept_is_not_written(
+    said: dict[str, str],
+) -> None:
+    """A controller in the same process has the key, too: at the next start it took the file for its
+    own, and wrote all of its values over those of the name server."""
+    config = load_config(said, user_home="/home/u", store_path="/etc/ns.conf")
+    stored = {key: text for key, text in config.to_store.items() if key == "configStorePath"}
+    assert stored == said
+
+
 def test_settings_when_keys_are_unknown_then_they_are_kept_and_named() -> None:
     """One file may serve a controller as well."""
     config = load_config({"controllerDLegerGroup": "g", "b": " x "}, user_home="/")

@@ -45,6 +45,19 @@ async def test_process_when_it_is_up_then_it_says_so_lives_and_ends(heard: socke
         await asyncio.wait_for(loop.sock_recv(heard, 99), 0.1)
 
 
+async def test_sign_of_life_when_it_is_due_then_there_is_time_for_two_more(
+    heard: socket.socket,
+) -> None:
+    """One that comes at the last moment is too late on a busy machine."""
+    environment = {"NOTIFY_SOCKET": heard.getsockname(), "WATCHDOG_USEC": "90000000"}
+    supervisor = Supervisor.of(environment, Logger())
+    begun_s = asyncio.get_running_loop().time()
+    supervisor.up()
+    assert supervisor._timer is not None
+    assert supervisor._timer.when() - begun_s == pytest.approx(30, abs=5)
+    supervisor.ending()
+
+
 async def test_socket_without_a_file_is_told(tmp_path: Path) -> None:
     """Its name begins with a zero byte, which the environment writes as @."""
     name = f"rmqha-{os.getpid()}-{tmp_path.name}"

@@ -20,7 +20,7 @@ from rmqha.broker.common.lookup_settings import (
 from rmqha.broker.common.settings import DEFAULTS, READ_ELSEWHERE, check_values
 from rmqha.remoting.address import parse_address, split_addresses
 from rmqha.remoting.codes import ResponseCode
-from rmqha.runtime.properties import format_properties, parse_properties
+from rmqha.runtime.properties import parse_properties
 
 BLACK_LIST = frozenset(
     {"brokerConfigPath", "configBlackList", "configStorePath", "storePathRootDir"}
@@ -104,44 +104,3 @@ def _check_controllers(known: Mapping[str, str], text: str) -> None:
             raise ConfigInvalid(f"controllerAddr names {address} more than once")
     if len(addresses) > CONTROLLERS_MAX:
         raise ConfigInvalid(f"controllerAddr names {len(addresses)}, {CONTROLLERS_MAX} at most")
-
-
-def edited(text: str, changed: Mapping[str, str]) -> str:
-    """The text of a properties file with other values.
-
-    A key that stands alone on its line is changed there, any other at the end: of several lines
-    with one key the last counts.
-    """
-    left = dict(changed)
-    lines = text.splitlines(keepends=True)
-    last: dict[str, int] = {}
-    for at, line in enumerate(lines):
-        if line.rstrip("\r\n").endswith("\\") or (
-            at and lines[at - 1].rstrip("\r\n").endswith("\\")
-        ):
-            continue
-        for key in _keys(line):
-            last[key] = at
-    for key, at in last.items():
-        if key in left:
-            lines[at] = format_properties({key: left.pop(key)})
-    found = "".join(lines)
-    if left and found and not found.endswith("\n"):
-        found += "\n"
-    found += format_properties(left)
-    wrong = {key: value for key, value in changed.items() if _value(found, key) != value}
-    return found + format_properties(wrong)
-
-
-def _keys(line: str) -> list[str]:
-    try:
-        return list(parse_properties(line))
-    except ConfigInvalid:
-        return []
-
-
-def _value(text: str, key: str) -> str | None:
-    try:
-        return parse_properties(text).get(key)
-    except ConfigInvalid:
-        return None

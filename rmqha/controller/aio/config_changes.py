@@ -5,8 +5,6 @@ What may change, and the answer, is decided by ``config_requests.py``; here the 
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Callable, Mapping
 
 from rmqha.base.errors import DiskFailed
@@ -16,6 +14,7 @@ from rmqha.controller.settings import ControllerConfig
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
+from rmqha.runtime.aio.properties_file import PropertiesFile
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Disk
@@ -32,6 +31,9 @@ class ConfigChanges:
     Args:
         on_changed: called when other values count from now on.
         tasks: what waits for the disk is started here.
+
+    Attributes:
+        file: that keeps what was changed.
     """
 
     def __init__(
@@ -44,11 +46,11 @@ class ConfigChanges:
         on_changed: Callable[[], None],
     ) -> None:
         self._config = config
-        self._disk = disk
+        path = config.config_path
+        self.file = PropertiesFile(disk, path, is_edited=path == config.own_path)
         self._tasks = tasks
         self._log = log
         self._on_changed = on_changed
-        self._storing = asyncio.Lock()
 
     def answer(self, connection: Connection, command: RemotingCommand) -> None:
         """Answer one of :data:`CODES`, now or when the file is written."""
@@ -65,6 +67,7 @@ class ConfigChanges:
             tell(connection, command, command.reply(answer.code, answer.remark))
             return
         self._on_changed()
+        self.file.take(answer.changed)
         self._tasks.start(self._store(connection, command), name="store config")
 
     def change(self, changed: Mapping[str, str]) -> str | None:
@@ -74,19 +77,17 @@ class ConfigChanges:
             Why nothing was changed; None when all was.
         """
         answer = update_config(self._config, format_properties(changed).encode())
+        self.file.forget(answer.changed)
         if answer.changed:
             self._on_changed()
         return answer.remark
 
     async def _store(self, connection: Connection, command: RemotingCommand) -> None:
-        path = os.path.abspath(self._config.values["configStorePath"])
         # Whatever happens, who asked is told: it waits for an answer.
-        answer = command.reply(ResponseCode.SYSTEM_ERROR, f"changed, but not stored: {path}")
+        remark = f"changed, but not stored: {self.file.path}"
+        answer = command.reply(ResponseCode.SYSTEM_ERROR, remark)
         try:
-            async with self._storing:
-                await self._disk.make_dirs(os.path.dirname(path))
-                text = format_properties(self._config.to_store)
-                await self._disk.write_atomic(path, text.encode())
+            await self.file.write(lambda: self._config.to_store)
         except DiskFailed as error:
             remark = f"changed, but not stored: {error}"
             answer = command.reply(ResponseCode.SYSTEM_ERROR, remark)

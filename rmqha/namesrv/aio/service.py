@@ -6,7 +6,8 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from rmqha.auth.aio.guard import Refusals
 from rmqha.auth.aio.server_guard import guarded
@@ -28,6 +29,7 @@ from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.driver import Driver
+from rmqha.runtime.aio.properties_file import PropertiesFile
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.aio.turns import in_turns
 from rmqha.runtime.logs import Logger
@@ -49,6 +51,8 @@ class NameServer:
         log: bound to this name server.
         masters: what an embedded controller knows; None without one.
         connection_ids: numbers for connections; never two equal ones in a process.
+        config_file: that an embedded controller writes; when this name server writes the same,
+            they take turns.
 
     Attributes:
         machine: the core; its tables are for looking at only.
@@ -68,6 +72,7 @@ class NameServer:
         masters: nm.ElectedMasters | None = None,
         connection_ids: Iterator[int] = CONNECTION_IDS,
         connections_max: int | None = None,
+        config_file: PropertiesFile | None = None,
     ) -> None:
         self.config = config
         self._clock = clock
@@ -103,21 +108,26 @@ class NameServer:
             network, clock, remoting, handler, on_protocol_error=self._protocol_error,
             connection_ids=connection_ids, rejected=self.rejected,
         )  # fmt: skip
-        kv = self.machine.kv
+        self._config_file = _config_file(config, disk, config_file)
         self._files = {
-            nm.Stored.KV_CONFIG: self._file(config.kv_path, kv.content),
-            nm.Stored.CONFIG: self._file(config.config_path, self._config_content),
+            nm.Stored.KV_CONFIG: self._file(config.kv_path, self._write_kv),
+            nm.Stored.CONFIG: self._file(config.config_path, self._write_config),
         }
         self._notifying = 0
         self._timer: TimerHandle | None = None
         self._closing = False
 
-    def _file(self, path: str, content: Callable[[], bytes]) -> StoredFile:
+    def _file(self, path: str, write: Callable[[], Awaitable[None]]) -> StoredFile:
         waiting_max = self.config.integer("defaultThreadPoolQueueCapacity")
-        return StoredFile(self._disk, self._tasks, self._log, path, content, waiting_max)
+        return StoredFile(self._tasks, self._log, path, write, waiting_max)
 
-    def _config_content(self) -> bytes:
-        return format_properties(self.config.to_store).encode()
+    async def _write_kv(self) -> None:
+        path = self.config.kv_path
+        await self._disk.make_dirs(os.path.dirname(path))
+        await self._disk.write_atomic(path, self.machine.kv.content())
+
+    async def _write_config(self) -> None:
+        await self._config_file.write(lambda: self.config.to_store)
 
     # -- life --------------------------------------------------------------------------------
 
@@ -132,7 +142,9 @@ class NameServer:
         Returns:
             Why nothing was changed; None when all was.
         """
-        return self.machine.change_config(format_properties(changed).encode()).remark
+        answer = self.machine.change_config(format_properties(changed).encode())
+        self._config_file.forget(answer.changed)
+        return answer.remark
 
     def not_ready(self) -> str | None:
         """Why routes are refused still, in a sentence; None when they are not."""
@@ -215,6 +227,7 @@ class NameServer:
         if answer.effects:
             self._driver.carry_out(self._clock.now_ms(), answer.effects)
         if answer.stored is not None:
+            self._config_file.take(answer.changed)
             self._store(connection, command, answer, answer.stored)
         elif not command.is_oneway:
             connection.answer(command, _reply(command, answer))
@@ -319,6 +332,14 @@ class NameServer:
             return
         self._arm()
         self._driver.give(nm.TimerRang(due_ms))
+
+
+def _config_file(config: NamesrvConfig, disk: Disk, other: PropertiesFile | None) -> PropertiesFile:
+    path = config.config_path
+    if other is None or other.path != path:
+        return PropertiesFile(disk, path, is_edited=config.is_own_file)
+    other.is_edited = True  # neither knows what the other has changed
+    return other
 
 
 def _addresses_trouble(fields: Mapping[str, str]) -> str | None:

@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from rmqha.base.errors import DiskFailed
 from rmqha.namesrv.messages import Stored
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.ports import Disk
 
 OnDone = Callable[[DiskFailed | None], None]
 
 
 class StoredFile:
-    """One file that is always replaced as a whole; changes during a write share the next one.
+    """One file; changes during a write share the next one.
 
     Args:
-        disk, tasks, log: as everywhere.
+        tasks, log: as everywhere.
         path: absolute.
-        content: what the file is to hold now.
+        write: makes one write of what the file is to hold now.
         waiting_max: requests that wait for a write.
     """
 
     def __init__(
         self,
-        disk: Disk,
         tasks: Tasks,
         log: Logger,
         path: str,
-        content: Callable[[], bytes],
+        write: Callable[[], Awaitable[None]],
         waiting_max: int,
     ) -> None:
         self.path = path
-        self._disk = disk
         self._tasks = tasks
         self._log = log
-        self._content = content
+        self._write_once = write
         self._waiting_max = waiting_max
         self._waiting: list[OnDone] = []
         self._writing: asyncio.Task[None] | None = None
@@ -75,8 +71,7 @@ class StoredFile:
 
     async def _try_write(self) -> DiskFailed | None:
         try:
-            await self._disk.make_dirs(os.path.dirname(self.path))
-            await self._disk.write_atomic(self.path, self._content())
+            await self._write_once()
         except DiskFailed as failed:
             self._log.log("error", "store_failed", path=self.path, error=str(failed))
             return failed

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
-from rmqha.broker.admin.config_changes import edited
+from rmqha.runtime.aio.properties_file import PropertiesFile
 from rmqha.runtime.ports import Disk
 
 
@@ -17,18 +16,9 @@ class ConfigText:
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
-        self._disk = disk
-        self._path = path
-        self._writing = asyncio.Lock()
+        self._file = PropertiesFile(disk, path, is_edited=True) if path else None
 
     async def change(self, changed: Mapping[str, str]) -> None:
         """Write other values; raises DiskFailed, and then the file is as it was."""
-        if not self._path:
-            return
-        async with self._writing:
-            try:
-                before = (await self._disk.read(self._path)).decode("utf-8", "surrogateescape")
-            except FileNotFoundError:
-                before = ""
-            text = edited(before, changed).encode("utf-8", "surrogateescape")
-            await self._disk.write_atomic(self._path, text)
+        if self._file is not None:
+            await self._file.change(changed)
