@@ -30,6 +30,7 @@ from rmqha.base.errors import (
     StoreInUse,
     StoreMismatch,
 )
+from rmqha.cli.early import let_held_come
 from rmqha.cli.output import complain
 from rmqha.remoting.settings import CONNECTIONS_MAX
 from rmqha.runtime.aio import descriptors
@@ -144,6 +145,7 @@ class Ending:
         loop = asyncio.get_running_loop()
         self._code: asyncio.Future[int] = loop.create_future()
         loop.add_signal_handler(signal.SIGTERM, self.end, 0)
+        let_held_come({signal.SIGTERM})
         loop.add_signal_handler(signal.SIGINT, self._interrupted)
         self._supervisor = Supervisor.of(os.environ, log)
         loop.set_exception_handler(lambda _, context: callback_failed(log, context, self.end))

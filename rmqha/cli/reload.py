@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.cli.early import let_hangups_come
+from rmqha.cli.early import let_held_come
 from rmqha.cli.process import read_properties
 from rmqha.runtime.environment import overlaid, settings_of
 from rmqha.runtime.logs import LEVELS, Logger, set_level
@@ -56,7 +56,7 @@ class Reloader:
         with contextlib.suppress(ConfigInvalid):  # it was there a moment ago
             self._at_start = read_properties(path, "")
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._asked)
-        let_hangups_come()
+        let_held_come({signal.SIGHUP})
 
     def begin(self, parts: Collection[Part]) -> None:
         """The process is up, and what may change has its places."""

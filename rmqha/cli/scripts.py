@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import click
 
-from rmqha.cli.early import hold_signals, let_hangups_come, let_signals_come
+from rmqha.cli.early import hold_signals, let_held_come, let_signals_come
 from rmqha.cli.output import run, run_command
 from rmqha.cli.version import version_line, version_option
 
@@ -79,7 +79,7 @@ class Everything(click.Group):
         """The command of this name; None when there is none."""
         if cmd_name not in COMMANDS:
             return None
-        ctx.call_on_close(let_hangups_come)
+        ctx.call_on_close(let_held_come)
         return _held(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

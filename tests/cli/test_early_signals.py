@@ -20,7 +20,7 @@ from rmqha.cli.reload import Part, Reloader
 from rmqha.cli.scripts import COMMANDS
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.properties import format_properties
-from rmqha.testing.real.processes import Child, allocate_ports
+from rmqha.testing.real.processes import Child, allocate_ports, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 30.0
@@ -103,6 +103,33 @@ def test_server_when_told_to_read_its_file_before_it_is_up_then_it_does_so_once(
         assert child.terminate()
     finally:
         child.kill()
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("module", ["rmqha.base", "rmqha.runtime.aio.disk"])
+def test_server_when_told_to_end_before_it_is_up_then_it_ends_in_order(
+    tmp_path: Path, module: str
+) -> None:
+    """The first process of a container has no default for SIGTERM: what it did not wait for was lost,
+    and 30 s later the container was killed."""
+    child = started(tmp_path, signal.SIGTERM, module)
+    try:
+        child.wait_for_line("name_server_stopped", START_S)
+        wait_until(lambda: not child.alive, START_S, "its end")
+        assert child._process is not None
+        assert child._process.returncode == 0
+    finally:
+        child.kill()
+
+
+@pytest.mark.costly
+def test_tool_when_told_to_end_while_it_imports_then_it_ends(tmp_path: Path) -> None:
+    """Nobody there takes the signal; it ends by default once all is imported."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rmqha.cli.mqadmin", "--help"], capture_output=True, timeout=START_S,
+        check=False, cwd=tmp_path, env=environment(tmp_path, signal.SIGTERM, "rmqha.base"),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, b"")
 
 
 class Told(Logger):

@@ -19,7 +19,10 @@ from rmqha.cli.process import (
     EXIT_STORE,
     Opening,
     exit_code,
+    make_room,
 )
+from rmqha.runtime.aio import descriptors
+from rmqha.runtime.logs import Logger
 
 CODES: list[tuple[type[BaseException], int]] = [
     *((one, EXIT_STORE) for one in (DiskFailed, DiskFull, StoreCorrupted, StoreInUse, StoreMismatch)),
@@ -54,3 +57,13 @@ def test_opening_when_nobody_knows_what_went_wrong_then_the_error_goes_on() -> N
     """Its traceback is all that there is to go by."""
     with pytest.raises(RuntimeError), Opening("mqbroker"):
         raise RuntimeError("reason")
+
+
+@pytest.mark.parametrize(("of_store", "ports", "fitting"), [(False, 1, 942), (True, 2, 245)])
+def test_room_when_descriptors_are_shared_then_a_store_has_half_of_them(
+    monkeypatch: pytest.MonkeyPatch, of_store: bool, ports: int, fitting: int
+) -> None:
+    """Connections that take what a broker's files need stop its writes."""
+    monkeypatch.setattr(descriptors, "raise_limit", lambda: 1_000)
+    monkeypatch.setattr(descriptors, "count_in_use", lambda: 10)
+    assert make_room(Logger(), 50_000, ports=ports, of_store=of_store) == fitting
