@@ -9,8 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from rmqha.chaos.aio import judge as judge_module
 from rmqha.chaos.aio.cell import _Player
 from rmqha.chaos.aio.judge import Clients, Judge
+from rmqha.chaos.aio.reread import Again
 from rmqha.chaos.outcome import Cell, Round
 from rmqha.chaos.scenarios import Fault, Kind
 from rmqha.testing.asker import Asker, NotYet
@@ -97,12 +99,12 @@ class Cluster:
         return asked
 
 
-async def judged(cluster: Cluster, whole_ms: int | None = 1) -> Cell:
-    """A cell with nothing but these logs to be judged by."""
+async def judged(cluster: Cluster, whole_ms: int | None = 1, loads: Sequence[Any] = ()) -> Cell:
+    """A cell with nothing but these logs, and what was sent, to be judged by."""
     cell = Cell("crash-both", "py", "py", 1)
     cell.rounds.append(Round(0, "crash", 1, 0, 1, whole_ms=whole_ms))
     around = cast(Any, cluster)
-    clients = Clients(around, around, [], None)
+    clients = Clients(around, around, loads, None)
     await Judge(cell, around, clients, cluster.is_in_sync, print).judge()
     cell.broken.remove("c0 ended by itself with 70: ")
     return cell
@@ -175,6 +177,32 @@ async def test_cell_when_it_was_never_whole_again_then_its_logs_are_not_compared
     """Not in sync they may end anywhere, and the round has told it."""
     cell = await judged(Cluster(tmp_path, [LOG, b"m", LOG]), whole_ms=None)
     assert (cell.broken, cell.bytes_equal) == ([], None)
+
+
+async def test_cell_when_the_broker_deleted_messages_then_it_says_why_they_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They look lost, and whoever reads it looks for a fault of replication."""
+    found = Again(whole={2}, deleted=2)
+
+    async def read_again(*_: object) -> Again:
+        return found
+
+    async def stop_all(*_: object) -> list[str]:
+        return []
+
+    monkeypatch.setattr(judge_module, "read_again", read_again)
+    monkeypatch.setattr(judge_module, "stop_all", stop_all)
+    ledger = SimpleNamespace(
+        acknowledged=3, refused=0, duplicates=0, consumed=0, damaged=0, lost=[], ends=(3,)
+    )
+    load = SimpleNamespace(ledger=ledger, topic="T", broken=list)
+    cell = await judged(Cluster(tmp_path, [LOG, LOG, LOG]), loads=[load])
+    assert cell.lost == ["T 0", "T 1"]
+    assert [one[:47] for one in cell.broken] == ["T: the broker deleted its 2 oldest messages, wh"]
+    found.deleted = 0
+    again = Cluster(tmp_path, [LOG, LOG, LOG])
+    assert (await judged(again, loads=[load])).broken == []
 
 
 async def test_round_when_it_is_healed_then_only_what_was_asked_later_says_that_it_is_whole() -> (

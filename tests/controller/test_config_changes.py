@@ -16,6 +16,7 @@ from rmqha.controller.aio.config_changes import ConfigChanges
 from rmqha.controller.settings import load_config
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.command import RemotingCommand
+from rmqha.runtime.aio.machine import MACHINE
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.properties import parse_properties
@@ -118,3 +119,41 @@ async def test_update_when_the_environment_has_said_some_then_the_file_keeps_its
     assert stored["electMasterMaxRetryCount"] == "4"
     assert stored["logLevel"] == "info"
     assert not {"raftSecret", "tls.server.keyPassword", "controllerDLegerSelfId"} & set(stored)
+
+
+async def test_update_when_the_file_is_the_one_that_was_read_then_the_rest_of_it_stays(
+    tmp_path: Path,
+) -> None:
+    """Remarks were lost, and what an operator had prepared for the next start."""
+    path = tmp_path / "controller.conf"
+    said = f"controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-h:1\nconfigStorePath={path}\n"
+    path.write_text(f"# mine\n{said}controllerDLegerSelfId=n0\n")
+    config = read_config(str(path))
+    prepared = f"# mine, too\n{said}controllerDLegerSelfId=n0\ntraceFile=t\n"
+    path.write_text(prepared)
+    tasks, asker = Tasks(Logger()), Asker()
+    changes = ConfigChanges(
+        config, disk=MACHINE.disk(), tasks=tasks, log=Logger(), on_changed=lambda: None
+    )
+    body = b"electMasterMaxRetryCount=4\n"
+    changes.answer(cast("Connection", asker), RemotingCommand(UPDATE_CONFIG, body=body))
+    await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+    assert asker.answers[0].code == 0
+    assert path.read_text() == f"{prepared}electMasterMaxRetryCount=4\n"
+
+
+async def test_reload_when_a_change_was_not_stored_then_the_next_one_does_not_bring_it_back(
+    tmp_path: Path,
+) -> None:
+    """The operator has written another value by hand, and told the process to read it."""
+    path = tmp_path / "controller.conf"
+    said = f"controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-h:1\nconfigStorePath={path}\n"
+    path.write_text(f"{said}controllerDLegerSelfId=n0\nelectMasterMaxRetryCount=6\n")
+    changes = ConfigChanges(
+        read_config(str(path)), disk=MACHINE.disk(), tasks=Tasks(Logger()), log=Logger(),
+        on_changed=lambda: None,
+    )  # fmt: skip
+    changes.file.take({"electMasterMaxRetryCount": "5"})
+    assert changes.change({"electMasterMaxRetryCount": "7"}) is None
+    await changes.file.write(dict)
+    assert parse_properties(path.read_text())["electMasterMaxRetryCount"] == "6"

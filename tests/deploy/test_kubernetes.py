@@ -96,6 +96,21 @@ def test_manifest_when_parts_name_each_other_then_they_are_there(name: str) -> N
 
 
 @by_file
+def test_pod_when_it_is_made_anew_then_it_finds_what_it_wrote(name: str) -> None:
+    """A volume of its pod's life: two name servers lost all KV configuration with their pods."""
+    kept = {
+        one["mountPath"]
+        for one in _container(name)["volumeMounts"]
+        for claim in _one(name, "StatefulSet")["spec"].get("volumeClaimTemplates", [])
+        if one["name"] == claim["metadata"]["name"]
+    }
+    paths = [value for value in _properties(name).values() if value.startswith("/")]
+    assert paths
+    for path in paths:
+        assert any(path.startswith(f"{one}/") for one in kept), path
+
+
+@by_file
 def test_pod_when_started_then_its_file_and_ports_are_those_of_its_settings(name: str) -> None:
     """A port that nobody listens on, or a file that is mounted elsewhere."""
     container, properties = _container(name), _properties(name)

@@ -20,6 +20,8 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import RemotingServer
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio.properties_file import PropertiesFile
+from rmqha.runtime.properties import parse_properties
 from rmqha.sim.clock import SimClock
 from rmqha.sim.disk import SimDisk
 from rmqha.sim.loop import HOST, SimLoop
@@ -384,6 +386,33 @@ def test_config_when_it_changes_then_the_file_has_all_of_it(world: World) -> Non
     assert 0 == world.ask("client", 318, body=b"enableTopicList=false\n").code
     text = world.do("ns", world.disk.read("/home/namesrv/namesrv.properties")).decode()
     assert {"enableTopicList=false", "someKey=x", "listenPort=9876"} <= set(text.splitlines())
+
+
+def test_config_when_a_controller_writes_the_same_file_then_neither_undoes_the_other(
+    world: World,
+) -> None:
+    """Without ``-c`` both may be told the same ``configStorePath`` by the environment."""
+    path = "/home/namesrv/namesrv.properties"
+    network = world.boot("ns")
+    world.do("ns", world.disk.make_dirs("/home/namesrv"))
+    file = PropertiesFile(world.disk, path, is_edited=False)
+    world.server = NameServer(
+        load_config({}, user_home="/home"), clock=SimClock(world.loop), disk=world.disk,
+        network=network, log=TraceLogger(world.trace, "ns"), connection_ids=world.ids,
+        config_file=file,
+    )  # fmt: skip
+    world.do("ns", world.server.start("0.0.0.0", PORT))
+    for number in ("7", "8"):
+        file.take({"scanInactiveMasterInterval": number})
+        world.do("ns", file.write(lambda: {"enableTopicList": "as at the start"}))
+        assert 0 == world.ask("client", 318, body=b"enableTopicList=false\n").code
+    text = world.do("ns", world.disk.read(path)).decode()
+    assert parse_properties(text) == {"enableTopicList": "false", "scanInactiveMasterInterval": "8"}
+    # One that was not written is not brought back once the file is read again.
+    file.take({"orderMessageEnable": "false"})
+    assert world.server.change_config({"orderMessageEnable": "true"}) is None
+    world.do("ns", file.write(dict))
+    assert "orderMessageEnable" not in world.do("ns", world.disk.read(path)).decode()
 
 
 def test_port_when_0_is_asked_for_then_the_one_in_use_is_told(world: World) -> None:

@@ -17,10 +17,12 @@ from prometheus_client.core import (
 )
 
 from rmqha.controller.aio.metrics import BUCKETS_US, ControllerMetrics
+from rmqha.controller.metadata.answers import ELECTION_RESULTS
 from rmqha.controller.metadata.status import Status
 from rmqha.remoting.codes import request_name
 from rmqha.web.aio.series import Series
 
+RESULTS = sorted(set(ELECTION_RESULTS.values()))
 # Java's numbers: unknown 0, candidate 1, follower 2, leader 3.
 ROLES = {"stopped": 0, "pre_candidate": 1, "candidate": 1, "follower": 2, "leader": 3}
 
@@ -33,6 +35,7 @@ class Collector(Series):
         labels: address, group, peer_id and those of ``metricsLabel``.
         status: the machine's figures, asked for at each scrape.
         disk_usage: bytes of log and snapshots.
+        is_removed: whether this node knows that it is no member any more: then it has no role.
     """
 
     def __init__(
@@ -41,28 +44,24 @@ class Collector(Series):
         labels: dict[str, str],
         status: Callable[[], Status],
         disk_usage: Callable[[], int],
+        is_removed: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(labels)
         self._metrics = metrics
         self._status = status
         self._disk_usage = disk_usage
+        self._is_removed = is_removed
 
     def collect(self) -> Iterator[Metric]:
         """All families, as prometheus_client asks for them."""
         metrics, names, values = self._metrics, self.names, self.values
         status = self._status()
-        role = ROLES.get(metrics.role, 0)
-        yield self.gauge("role", "Raft role: 1 candidate, 2 follower, 3 leader", role)
+        role = 0 if self._is_removed() else ROLES.get(metrics.role, 0)
+        yield self.gauge("role", "Raft role: 0 none, 1 candidate, 2 follower, 3 leader", role)
         yield from self._raft()
         usage = self._disk_usage()
         yield self.gauge("dledger_disk_usage", "Bytes of log and snapshots", usage, "bytes")
-        active = GaugeMetricFamily(
-            "active_broker_num", "Living brokers", labels=[*names, "cluster", "broker_set"]
-        )
-        for one in status["broker_sets"]:
-            labels = [*values, one["cluster"], one["broker_name"]]
-            active.add_metric(labels, one["active_brokers"])
-        yield active
+        yield from self._sets(status)
         requests = CounterMetricFamily(
             "request", "Requests taken in", labels=[*names, "request_type", "request_handle_status"]
         )
@@ -114,15 +113,35 @@ class Collector(Series):
         ):
             yield self.counter(f"rmqha_probes_{name}", text, value)
 
+    def _sets(self, status: Status) -> Iterator[Metric]:
+        """One series a set; who has a master only the leader says, for others may not have heard."""
+        names = [*self.names, "cluster", "broker_set"]
+        active = GaugeMetricFamily("active_broker_num", "Living brokers", labels=names)
+        led = GaugeMetricFamily("rmqha_set_has_master", "1 while a set has a master", labels=names)
+        for one in status["broker_sets"]:
+            labels = [*self.values, one["cluster"], one["broker_name"]]
+            active.add_metric(labels, one["active_brokers"])
+            if status["is_leader"]:
+                led.add_metric(labels, int(one["master_broker_id"] is not None))
+        yield active
+        yield led
+
     def _elections(self, status: Status) -> Metric:
+        """Of each set all results, also those that never were: nobody sees the first one of a series
+        that begins with it."""
         family = CounterMetricFamily(
             "election",
             "Elections by result",
             labels=[*self.names, "cluster", "broker_set", "election_result"],
         )
-        for one in status["elections"]:
-            labels = [one["cluster"], one["broker_set"], one["election_result"]]
-            family.add_metric([*self.values, *labels], one["count"])
+        counts = {
+            (one["cluster"], one["broker_set"], one["election_result"]): one["count"]
+            for one in status["elections"]
+        }
+        for one in status["broker_sets"]:
+            for result in RESULTS:
+                key = (one["cluster"], one["broker_name"], result)
+                family.add_metric([*self.values, *key], counts.get(key, 0))
         return family
 
     def _latencies(self) -> Metric:

@@ -27,6 +27,9 @@ from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import DiskUse
 from rmqha.runtime.properties import format_properties, shown_properties
 
+BY_HAND = "change it by hand and have the broker read its file again (SIGHUP, systemctl reload)"
+"""Where a broker may read its file and not write it, as below root's /etc or of a ConfigMap."""
+
 
 class Asked(Broker, Protocol):
     """A broker that people ask about itself."""
@@ -120,7 +123,7 @@ class AdminProcessor:
         try:
             await self._file.change(changed)
         except (DiskFailed, OSError) as error:
-            code, remark = int(ResponseCode.SYSTEM_ERROR), f"nothing is changed: {error}"
+            code, remark = int(ResponseCode.SYSTEM_ERROR), f"nothing is changed: {error}; {BY_HAND}"
         else:
             self._changed(changed)
         self._log.log(
