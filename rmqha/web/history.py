@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from rmqha.web.document import BrokerSetView, ReplicaView, StatusDocument
+from rmqha.web.presence import Before, Presence
 from rmqha.web.verdict import is_unheard, troubles_of
 
 SAMPLE_MS = 5_000
@@ -73,16 +74,20 @@ class History:
     Attributes:
         since: when each trouble was seen first; troubles of the very first document are absent,
             for they may be older.
+        before: what was in the documents before the newest, and is not in it.
     """
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
         self._troubles: frozenset[str] | None = None
         self.since: dict[str, int] = {}
+        self._presence = Presence()
+        self.before = Before()
 
     def add(self, document: StatusDocument) -> None:
         """Take in a document that is newer than those before."""
-        troubles = troubles_of(document)
+        self.before = self._presence.add(document)
+        troubles = troubles_of(document, self.before)
         if self._troubles is not None:
             for key in troubles - self._troubles:
                 self.since[key] = document.time_ms

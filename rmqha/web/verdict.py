@@ -11,43 +11,74 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rmqha.web.document import BrokerSetView, ReplicaView, Sentence, StatusDocument, Verdict
+from rmqha.web.presence import Before
 
 LEVELS = ("good", "warn", "bad")
 SENTENCES_MAX = 20
 FIRST_WORDS_MS = 15_000
 """Who lives is heard by a node so long after its start at the latest: Java's brokers heartbeat every
 second, and register anew every ten at most."""
+NOTHING_BEFORE = Before()
 
 Since = Mapping[str, int]
 """Since when a trouble has been there, by its key; troubles that were there before are absent."""
 
 
-def judge(document: StatusDocument, since: Since) -> Verdict:
+def judge(document: StatusDocument, since: Since, before: Before = NOTHING_BEFORE) -> Verdict:
     """The verdict over a document.
 
     Args:
         document: of one moment.
         since: of :func:`troubles_of` the documents before it.
+        before: what was in those, and is not in it.
     """
-    found = _found(document)
+    found = _found(document, before)
     found.sort(key=lambda one: -LEVELS.index(one.level))
     told = tuple(
         Sentence(one.level, one.text, one.key, since.get(one.key)) for one in found[:SENTENCES_MAX]
     )
     if told:
         return Verdict(told[0].level, told)
-    return Verdict("good", (Sentence("good", _all_well(document)),))
+    return Verdict("good", (Sentence("good", _all_well(document, before)),))
 
 
-def troubles_of(document: StatusDocument) -> frozenset[str]:
+def troubles_of(document: StatusDocument, before: Before = NOTHING_BEFORE) -> frozenset[str]:
     """The keys of all troubles of a document, also of those that are not told for want of room."""
-    return frozenset(one.key for one in _found(document) if one.key)
+    return frozenset(one.key for one in _found(document, before) if one.key)
 
 
-def _found(document: StatusDocument) -> list[Sentence]:
-    found = [*document.node.troubles, *_of_controllers(document)]
+def _found(document: StatusDocument, before: Before) -> list[Sentence]:
+    found = [*document.node.troubles, *_of_controllers(document), *_of_gone(document, before)]
     for one in document.broker_sets:
         found += _of_set(one, document)
+        if (most := before.most.get(f"{one.cluster}/{one.broker_name}")) is not None:
+            found.append(_of_left(one, most))
+    return found
+
+
+def _of_left(one: BrokerSetView, most: int) -> Sentence:
+    """A node that knows no members tells how many there were."""
+    left = sum(replica.alive is not False for replica in one.replicas)
+    text = (
+        f"Of {most} replicas of {one.broker_name} that were here within the last ten minutes"
+        f" {left} {'is' if left == 1 else 'are'} left."
+    )
+    return Sentence("warn", text, f"{one.cluster}/{one.broker_name}/left")
+
+
+def _of_gone(document: StatusDocument, before: Before) -> list[Sentence]:
+    """Sets that a name server has lost, or that it has none at all any more."""
+    found = []
+    for key, (name, most) in before.gone.items():
+        replicas = "1 replica" if most == 1 else f"{most} replicas"
+        text = (
+            f"{name} is not registered here any more: within the last ten minutes there were"
+            f" {replicas} of it."
+        )
+        found.append(Sentence("bad", text, f"{key}/gone"))
+    lost_all = before.had_sets and not document.broker_sets
+    if lost_all and not found and document.node.kind != "controller":
+        found.append(Sentence("warn", "No broker is registered here any more.", "no broker"))
     return found
 
 
@@ -130,14 +161,19 @@ _TROUBLES: Mapping[str, Callable[[ReplicaView], bool]] = {
 }
 
 
-def _all_well(document: StatusDocument) -> str:
+def _all_well(document: StatusDocument, before: Before) -> str:
     sets, replicas = document.broker_sets, [r for s in document.broker_sets for r in s.replicas]
     if not sets:
-        return "No broker has registered here yet."
+        return (
+            f"No broker {'is registered here' if before.had_sets else 'has registered here yet'}."
+        )
     unknown = sum(one.alive is None for one in replicas)
     if unknown:
         return f"Nothing is wrong that this node knows of; of {unknown} replicas it knows nothing."
     named = sets[0].broker_name if len(sets) == 1 else f"{len(sets)} broker sets"
-    alive = f"all {len(replicas)} replicas of {named} are alive"
-    is_known = all(one.in_sync for one in replicas)
-    return f"All is well: {alive}{' and in sync' if is_known else ''}."
+    in_sync = " and in sync" if all(one.in_sync for one in replicas) else ""
+    if document.node.kind == "controller" or document.controllers:
+        return f"All is well: all {len(replicas)} replicas of {named} are alive{in_sync}."
+    # It knows no members: one that has been away for long may be missing.
+    are = "1 replica of {} is" if len(replicas) == 1 else f"{len(replicas)} replicas of {{}} are"
+    return f"All is well as far as is known here: {are.format(named)} alive{in_sync}."

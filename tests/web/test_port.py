@@ -246,3 +246,6 @@ def test_doors_close_one_by_one() -> None:
     closed = {"tls.server.mode": "enforcing", "tls.server.need.client.auth": "require"}
     assert open_doors("broker", {**values, **closed}) == ()
     assert len(open_doors("broker", {**values, **closed, "haTlsEnable": "false"})) == 2
+    # Whoever may come without TLS is asked for no certificate.
+    for mode in ("permissive", "disabled", ""):
+        assert len(open_doors("broker", {**values, **closed, "tls.server.mode": mode})) == 2

@@ -114,6 +114,26 @@ async def test_status_when_asked_for_then_the_document(client: aiohttp.ClientSes
         }  # fmt: skip
 
 
+async def test_status_when_brokers_have_left_since_it_was_asked_for_then_it_says_so() -> None:
+    """What the documents before had comes from the history that the server keeps."""
+    node = NodeView("name server", "127.0.0.1:9876", "0.1.0", 1000)
+    sets = [(BrokerSetView("C", "a", (ReplicaView(0, "a:1", "master", alive=True),)),), ()]
+    times_ms = iter((1, 2))
+
+    async def source() -> StatusDocument:
+        return StatusDocument(next(times_ms), node, broker_sets=sets.pop(0))
+
+    server = StatusServer(source)
+    await server.start("127.0.0.1", 0)
+    levels = []
+    async with aiohttp.ClientSession() as client, asyncio.timeout(TIMEOUT_S):
+        for _ in range(2):
+            async with client.get(f"http://127.0.0.1:{server.port}/status.json") as answer:
+                levels.append((await answer.json())["verdict"]["level"])
+    await server.close()
+    assert levels == ["good", "bad"]
+
+
 async def test_history_when_nobody_watches_then_it_is_kept_all_the_same(source: Source) -> None:
     """Who opens the page after a failover wants to see what was before."""
     server = StatusServer(source, history_ms=1)

@@ -60,6 +60,13 @@ KINDS = {
             "Only the master of broker-a has its newest messages.",
         ],
     ),
+    "one that was in sync has just died": (
+        (MASTER, replace(SLAVE, alive=False, heard_ms_ago=3_000)), "warn",
+        [
+            "1 of 2 replicas of broker-a is down; writes go on.",
+            "Only the master of broker-a has its newest messages.",
+        ],
+    ),
     "nobody writes": (
         (replace(MASTER, put_tps=0.0), SLAVE, DEAD), "warn",
         ["1 of 3 replicas of broker-a is down; its master is alive."],

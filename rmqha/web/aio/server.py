@@ -116,7 +116,7 @@ class StatusServer:
         document = await self._source()
         self._history.add(document)
         await asyncio.sleep(0)
-        verdict = judge(document, self._history.since)
+        verdict = judge(document, self._history.since, self._history.before)
         await asyncio.sleep(0)
         return replace(document, verdict=verdict)
 
