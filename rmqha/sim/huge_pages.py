@@ -64,9 +64,18 @@ class HugePages(SimPages):
         copy = dict(self._written())
 
         def settle() -> None:
-            self._kept = copy
+            found = dict(copy)
+            for at in self._still_clean(lambda at: copy.get(at, _ZEROS)):
+                found[at] = self._kept.get(at, _ZEROS)
+            self._kept = found
 
         return settle
+
+    def sync_failed(self) -> None:
+        """Of pages that are not zeros."""
+        for at, page in self._written():
+            if page != self._kept.get(at, _ZEROS):
+                self.clean[at] = page
 
     def power_cut(self, outcome: Outcome) -> bool:
         """As any file; what has no blocks in the end is an empty one."""
@@ -77,11 +86,11 @@ class HugePages(SimPages):
         for at in sorted(seen.keys() | pages.keys()):
             new, old = seen.get(at, _ZEROS), pages.get(at, _ZEROS)
             if new != old:
-                pages[at] = outcome.page(old, new)
+                pages[at] = old if self.clean.get(at) == new else outcome.page(old, new)
         if not self.entry_durable and rng.random() < 0.3:
             self.cached, self._kept = bytearray(), {}
         else:
             self._renew(pages)
             self._kept = pages
-        self.entry_durable = True
+        self.entry_durable, self.clean = True, {}
         return True

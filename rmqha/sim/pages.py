@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from rmqha.base.errors import InvariantBroken
+from rmqha.base.errors import DiskFailed, InvariantBroken
 from rmqha.controller.raft.wal_layout import SECTOR
 from rmqha.runtime.aio.mapped_file import ERASE_BYTES
 
@@ -60,7 +60,12 @@ class Outcome:
 
 
 class SimPages:
-    """A mapped file: what programs see, and what is on the platter, page by page."""
+    """A mapped file: what programs see, and what is on the platter, page by page.
+
+    Attributes:
+        clean: pages of which a sync has failed, as they were then: no later one writes them, unless
+            somebody writes to them first.
+    """
 
     def __init__(self, size: int) -> None:
         self.cached: bytearray | mmap.mmap = bytearray(size)
@@ -69,6 +74,7 @@ class SimPages:
         self.reserved = size
         self.syncs_begun = 0
         self.sync_done = 0
+        self.clean: dict[int, bytes] = {}
 
     @property
     def content(self) -> bytes:
@@ -84,9 +90,29 @@ class SimPages:
         copy = bytes(self.cached)
 
         def settle() -> None:
-            self.durable = copy
+            found = bytearray(copy)
+            for at in self._still_clean(lambda at: copy[at : at + PAGE]):
+                found[at : at + PAGE] = self.durable[at : at + PAGE]
+            self.durable = bytes(found)
 
         return settle
+
+    def _still_clean(self, page: Callable[[int], bytes]) -> list[int]:
+        """The places of clean pages that nobody has written to since; the others are no more."""
+        self.clean = {at: was for at, was in self.clean.items() if page(at) == was}
+        return list(self.clean)
+
+    def sync_failed(self) -> None:
+        """What was not on the platter is taken for written."""
+        for at in range(0, len(self.durable), PAGE):
+            page = bytes(self.cached[at : at + PAGE])
+            if page != self.durable[at : at + PAGE]:
+                self.clean[at] = page
+
+    def written(self, low: int, high: int) -> None:
+        """Somebody has written to these bytes, perhaps what stood there."""
+        for at in range(low // PAGE * PAGE, high, PAGE) if self.clean else ():
+            self.clean.pop(at, None)
 
     def power_cut(self, outcome: Outcome) -> bool:
         """Keep of each page what reached the platter; False when the file itself is gone.
@@ -101,13 +127,14 @@ class SimPages:
         for at in range(0, len(pages), PAGE):
             new, old = cached[at : at + PAGE], self.durable[at : at + PAGE]
             if new != old:
-                pages[at : at + PAGE] = outcome.page(old, new)
+                lost = self.clean.get(at) == new
+                pages[at : at + PAGE] = old if lost else outcome.page(old, new)
         if not self.entry_durable and rng.random() < 0.3:
             # The name reached the disk, the blocks did not.
             pages = bytearray()
         self.cached = pages
         self.durable = bytes(pages)
-        self.entry_durable = True
+        self.entry_durable, self.clean = True, {}
         return True
 
 
@@ -138,6 +165,7 @@ class SimMappedFile:
     def write(self, position: int, data: memoryview) -> None:
         """As through ``buffer``."""
         self._buffer[position : position + len(data)] = data
+        self._pages.written(position, position + len(data))
 
     def reserve(self, end: int) -> None:
         """Blocks for a sparse file, a page at a time."""
@@ -158,6 +186,8 @@ class SimMappedFile:
     async def make_writable(self, *ranges: tuple[int, int]) -> None:
         """Take as long as a write to the disk, and hang with it."""
         await self._disk.sync()
+        for low, high in ranges:
+            self._pages.written(low, high)
 
     def _check_blocks(self) -> None:
         """On a full disk such a write ends the process (SIGBUS)."""
@@ -173,7 +203,12 @@ class SimMappedFile:
         life = self._disk.cuts
         pages.syncs_begun += 1
         number = pages.syncs_begun
-        await self._disk.sync()
+        try:
+            await self._disk.sync()
+        except DiskFailed:
+            if life == self._disk.cuts:
+                pages.sync_failed()
+            raise
         # An older sync that takes longer takes nothing back.
         if life == self._disk.cuts and number > pages.sync_done:
             pages.sync_done = number

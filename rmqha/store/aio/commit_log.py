@@ -6,6 +6,7 @@ Source: RocketMQ's protocol as observed.
 from __future__ import annotations
 
 import asyncio
+import mmap
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
@@ -361,6 +362,24 @@ class CommitLog:
         end = min(file.size, within + length)
         await file.make_writable((within, end))
         return end - within
+
+    async def sync_again(self, low: int, high: int) -> None:
+        """Make [low, high) durable, whatever became of an earlier sync; raises DiskFailed.
+
+        Of pages of which a sync has failed Linux says later that all is well. A byte is enough to have
+        the whole page written.
+        """
+        at = low
+        while at < high:
+            file, within = self.files.at(at)
+            end = min(file.size, within + high - at)
+            await file.make_writable(
+                (within, end)
+            )  # a thread waits for the disk, if anybody has to
+            for place in range(within - within % mmap.PAGESIZE, end, mmap.PAGESIZE):
+                file.write(place, file.buffer[place : place + 1])
+            at += end - within
+        await self.sync(low, high)
 
     def file_of(self, offset: int) -> tuple[memoryview, int]:
         """The bytes of the file that holds ``offset``, and its start; raises IndexError."""
