@@ -85,6 +85,7 @@ class SlaveSession:
         if seq != self._waiting_seq:
             return
         self._waiting_seq = None
+        # Of the last connection, which may have ended further on: that says nothing of what will be there.
         self._flush_asked = 0
         ha = self._ha
         if ha.epochs.drop_beyond(ha.log.max_offset):
@@ -253,8 +254,6 @@ class SlaveSession:
         """The cut is durable: epochs may follow."""
         if seq != self._waiting_seq:
             return
-        # What was asked for beyond the cut says nothing of what will be there.
-        self._flush_asked = 0
         if self._is_starting_over:
             self._emptied(now_ms)
         else:

@@ -23,6 +23,8 @@ FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 UNKNOWN_LEVEL_MS = 1_000
 NOT_COMPACTED = -1
+EXT_ADDRESSES_END = -(1 << 31)
+"""A code below is none, but where a file of Java's has it (``enableConsumeQueueExt``): see the record."""
 BATCH_SIZE_MAX = 32_767
 """Messages of one unit of a batch consume queue: its field has 16 bits."""
 FOLDER_NAME_MAX = 255

@@ -205,7 +205,7 @@ def encoded_size(message: Message, *, property_crc: bool) -> int:
     if properties > PROPERTIES_MAX:
         raise MessageIllegal(f"properties of {properties} bytes, at most {PROPERTIES_MAX}")
     if b"\0" in encoded and (encoded[-1] == 0 or ZEROS in encoded):
-        # A record must not look like one of which a power cut took a page: see page_missing.
+        # A record must not look like one of which a power cut took a page: see lost_page.
         raise MessageIllegal("properties that end in a zero byte, or hold a page of them")
     hosts = len(born_host) + len(store_host)
     return 74 + hosts + len(body) + len(topic_field(topic)[2]) + properties
@@ -338,8 +338,8 @@ def check_record(
     """Check the record at ``position`` of a buffer whose usable bytes end at ``end``.
 
     It checks magic, lengths, that the record knows itself at ``offset`` (bytes of a cut tail may
-    survive in place). When asked, it also checks the CRC of the body, and that no
-    page of what the CRC leaves out is missing. Never raises: any bytes may come.
+    survive in place). When asked, it also checks the CRC of the body. Never raises: any bytes may
+    come.
 
     Returns:
         A Head of size > 0, 0 for a blank, or -1 with the reason.
@@ -391,36 +391,34 @@ def _check_parts(
         whole = verify_property_crc and props.has_crc(buffer, stop)
         if whole and not props.crc_matches(buffer, position, size):
             return Head(-1, offset, "CRC of the record does not match")
-        end = stop if properties_size else topic_end
         # The CRC of the record covers the body, too.
-        damage = ""
-        if check_crc and not whole:
-            damage = _damage(buffer, body_at, body_size, body_crc, topic_at, end)
-        if damage:
-            return Head(-1, offset, damage)
+        checked = check_crc and not whole
+        if checked and crc32(buffer[body_at : body_at + body_size]) & CRC_MASK != body_crc:
+            return Head(-1, offset, "CRC of the body does not match")
     return Head(
         size, offset, "", position, queue_id, queue_offset, sys_flag, store_timestamp,
         bytes(buffer[topic_at:topic_end]), body_at, body_size, topic_end + 2, properties_size,
     )  # fmt: skip
 
 
-def _damage(
-    buffer: memoryview | bytes | bytearray, body_at: int, body_size: int, crc: int, topic_at: int,
-    end: int,
-) -> str:  # fmt: skip
-    if crc32(buffer[body_at : body_at + body_size]) & CRC_MASK != crc:
-        return "CRC of the body does not match"
+def lost_page(buffer: memoryview | bytes | bytearray, head: Head) -> str:
+    """Why a power cut may have taken a page of a record that is good by its CRC; empty for no reason.
+
+    The CRC covers the body, and texts hold no runs of zeros. But a client may send such, and Java's
+    brokers store them: so this is for bytes only of which nobody knows that they were ever durable.
+    """
+    end = head.position + head.size
+    if not head.properties_size:
+        end -= 2
     # Not from the body's end: the first byte of a long topic's size is zero.
+    topic_at = head.properties_at - 2 - len(head.topic)
     if not buffer[end - 1] or page_missing(buffer, topic_at, end):
         return "a page of its topic and properties was not written"
     return ""
 
 
 def page_missing(buffer: memoryview | bytes | bytearray, start: int, end: int) -> bool:
-    """Whether all that a page has of [start, end) is zero: a power cut took that page.
-
-    The CRC covers the body only; texts hold no runs of zeros.
-    """
+    """Whether all that a page has of [start, end) is zero, as where a power cut took that page."""
     if start >> PAGE_BITS == (end - 1) >> PAGE_BITS:
         return False
     while start < end:

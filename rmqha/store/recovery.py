@@ -14,6 +14,10 @@ The rule for the place where whole records end (``check_stop``):
   StoreDamaged. Older ones are the remains of a tail that Java cut without erasing.
 * Everything else is a tail that the power cut tore: it is cut, and erased.
 
+Of a record's topic and properties no CRC tells whether a power cut has taken a page. Where nobody
+knows that a record was durable (``vouched``), one that looks so counts as torn. Elsewhere its CRC and
+its lengths decide: clients may send what looks the same, and Java's brokers store it.
+
 A mark is at most one checkpoint period (1 s) older than the newest flush; within that second
 after a power cut a bad sector cannot be told from a torn tail.
 
@@ -29,7 +33,8 @@ from msgspec import Struct
 
 from rmqha.base.errors import StoreDamaged
 from rmqha.store.checkpoint import Checkpoint
-from rmqha.store.record import Head, check_record
+from rmqha.store.properties import has_crc
+from rmqha.store.record import Head, check_record, lost_page
 from rmqha.store.scan import OpenQueueRun, Run, scan
 
 CHUNK = 1 << 20
@@ -72,6 +77,7 @@ class Walk:
     Args:
         open_queue_run: as :func:`scan` takes it; runs of records that end at or before ``limit``
             bring their queue units with them.
+        vouched: as :func:`vouched` says it.
 
     A blank leads to the next file, also after the last one: the log then ends at the file's end,
     so that a blank that replicas already have is not written a second time elsewhere.
@@ -86,7 +92,9 @@ class Walk:
         property_crc: bool,
         open_queue_run: OpenQueueRun | None = None,
         limit: int = NO_LIMIT,
+        vouched: tuple[int, int] = (NO_LIMIT, 0),
     ) -> None:
+        self._vouched_to, self._vouched_ms = vouched
         self._segments = segments
         self._first = first
         self._check_crc = check_crc
@@ -98,7 +106,10 @@ class Walk:
         self.buffer = memoryview(b"")
 
     def _run(self, segment: Segment, position: int) -> Run:
-        """The ordinary records from ``position`` on; none when records carry CRCs of their own."""
+        """The ordinary records from ``position`` on; none when records carry CRCs of their own.
+
+        One that looks as if it had lost a page is none: whether that counts is said by ``_head``.
+        """
         size = min(len(segment.buffer), position + RUN_BYTES_MAX)
         if self._property_crc:
             return Run(position, segment.start + position, 0, 0, {})
@@ -106,8 +117,23 @@ class Walk:
         return scan(
             segment.buffer, position, min(size, self._limit - segment.start) if below else size,
             segment.start, check_crc=self._check_crc, count_max=RUN_MAX,
-            open_queue_run=self._open_queue_run if below else None,
+            open_queue_run=self._open_queue_run if below else None, check_pages=True,
         )  # fmt: skip
+
+    def _head(self, segment: Segment, position: int) -> Head:
+        """The record at ``position``, by the careful way."""
+        offset, buffer = segment.start + position, segment.buffer
+        head = check_record(
+            buffer, position, len(buffer), offset,
+            check_crc=self._check_crc, verify_property_crc=self._property_crc,
+        )  # fmt: skip
+        is_vouched = offset < self._vouched_to or head.store_timestamp <= self._vouched_ms
+        if head.size <= 0 or is_vouched or not self._check_crc:
+            return head
+        if self._property_crc and has_crc(buffer, position + head.size):
+            return head
+        reason = lost_page(buffer, head)
+        return Head(-1, offset, reason) if reason else head
 
     def __iter__(self) -> Iterator[Head | Run]:
         timestamp = 0
@@ -124,10 +150,7 @@ class Walk:
                     timestamp, position = run.timestamp, run.position
                     yield run
                     continue
-                head = check_record(
-                    buffer, position, size, segment.start + position,
-                    check_crc=self._check_crc, verify_property_crc=self._property_crc,
-                )  # fmt: skip
+                head = self._head(segment, position)
                 if head.size <= 0:
                     break
                 timestamp = head.store_timestamp
@@ -140,6 +163,15 @@ class Walk:
                 return
             end = segment.end
         self.stop = Stop(end, "the last file is full", timestamp)
+
+
+def vouched(checkpoint: Checkpoint, *, clean: bool) -> tuple[int, int]:
+    """What is known to have been durable: the records before an offset, and those stored up to a time."""
+    if clean:
+        return NO_LIMIT, 0
+    if checkpoint.flushed_offset is not None:
+        return checkpoint.flushed_offset, 0
+    return 0, checkpoint.durable_timestamp
 
 
 def first_timestamp(segment: Segment) -> int:

@@ -82,16 +82,18 @@ def scan(  # noqa: C901 - a call for each record would cost as much as the work
     count_max: int,
     open_queue_run: OpenQueueRun | None = None,
     property_crc: bool = False,
+    check_pages: bool = False,
 ) -> Run:
     """Pass ordinary whole records of ``buffer`` from ``position`` on, up to ``end``.
 
     Args:
         base: physical offset of the buffer's first byte.
-        check_crc: check the body, and that no page behind it is missing.
+        check_crc: check the body.
         count_max: records to pass at most.
         open_queue_run: gives the run of (topic, queue id), or None for a queue that needs the slow
             path. Without it records are checked and no units are made.
         property_crc: check that of a record that carries one of its own, too.
+        check_pages: with ``check_crc``, also that no page behind the body is missing.
     """
     unpack, pack, code_of = _HEAD.unpack_from, UNIT.pack, tags_code
     queue_runs: dict[QueueRunKey, QueueRun] = {}
@@ -117,15 +119,20 @@ def scan(  # noqa: C901 - a call for each record would cost as much as the work
             break
         if check_crc and (
             crc32(buffer[body_end - body_size : body_end]) & CRC_MASK != crc
-            or not tail[-1]
             or (
                 property_crc
                 and tail.startswith(CRC_NAME, -CRC_SIZE)
                 and not crc_matches(buffer, position, size)
             )
             or (
-                body_end >> PAGE_BITS != (stop - 1) >> PAGE_BITS
-                and page_missing(buffer, body_end, stop)
+                check_pages
+                and (
+                    not tail[-1]
+                    or (
+                        body_end >> PAGE_BITS != (stop - 1) >> PAGE_BITS
+                        and page_missing(buffer, body_end, stop)
+                    )
+                )
             )
         ):
             break

@@ -333,6 +333,17 @@ def test_an_empty_java_masters_heartbeat_of_minus_one_is_taken() -> None:
     assert core.step(0, ev.MasterSent(conn, TransferHeader(0, -1, 1, 0, 0))) == []
 
 
+def test_slave_when_its_log_begins_within_the_master_s_then_it_knows_no_epoch_of_before() -> None:
+    """An epoch of bytes that it does not have would be told as its own at the next handshake."""
+    core = replica(own_id=2, max_offset=0, min_offset=-1, flushed_offset=0)
+    conn = follow(core)
+    finish(core, core.step(0, ev.MasterSent(conn, HandshakeReply(4_000, 4, tuple(EPOCHS)))))
+    core.step(0, ev.MasterSent(conn, TransferHeader(100, 2_000, 3, 1_600, 0)))
+    arrived = core.step(0, ev.BodyReceived(conn, 2_000, 100))
+    (write,) = [one for one in arrived if isinstance(one, ev.WriteEpochs)]
+    assert write.entries == (EpochEntry(3, 1_600),)
+
+
 def again(core: HaCore, conn: int) -> int:
     """The connection is lost, and there is another."""
     core.step(0, ev.MasterClosed(conn, "reset"))

@@ -144,3 +144,24 @@ def test_set_when_it_is_asked_for_again_and_again_then_others_can_be_asked_for()
     assert members.asked == [wished]
     assert members.ask(2 * ASKED_MAX * RETRY_MS, KNOWN)
     assert members.asked == [wished, KNOWN]
+
+
+def test_set_when_a_member_has_left_then_who_joins_holds_what_that_one_had_acknowledged() -> None:
+    """Puts of two replicas were acknowledged; with one of them gone, a slave of less could be elected."""
+    core = reigning(HaSettings(in_sync_replicas=2))
+    joined(core, 1, 2, END)
+    core.step(0, ev.SyncStateSetConfirmed(frozenset({1, 2}), 2))
+    joined(core, 2, 3, END - 1_000)
+    for end in (END + 500, END + 1_000):
+        core.step(100, ev.Appended(end))
+        for conn in (1, 2):
+            core.step(100, ev.SlaveWritable(conn))
+        core.step(100, ev.SlaveSent(1, Ack(end)))
+    # It is a little behind, as slaves under load are.
+    core.step(200, ev.SlaveSent(2, Ack(END)))
+    core.step(200, ev.SlaveClosed(1, "gone"))
+    behind = core.step(200, ev.SyncStateSetConfirmed(frozenset({1}), 3)) + core.step(900, Ticked())
+    assert not [one for one in behind if isinstance(one, ev.AlterSyncStateSet)]
+    held = core.step(900, ev.SlaveSent(2, Ack(END + 1_000)))
+    wished = [one.ids for one in held if isinstance(one, ev.AlterSyncStateSet)]
+    assert wished == [frozenset({1, 3})]

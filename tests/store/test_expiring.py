@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqha.sim.loop import SimLoop
+from rmqha.store import checkpoint as cp
 from rmqha.store import recovery
 from rmqha.store.aio import queue_files
 from rmqha.store.aio.mapped_files import MappedFiles
@@ -375,3 +376,44 @@ async def test_files_when_they_are_not_durable_or_not_dispatched_then_they_stay(
     assert await store.expiring.expire(is_asked=True) == expected
     assert store.min_offset == expected * store.file_size
     await store.close()
+
+
+async def test_minimum_when_the_log_was_cut_while_files_were_to_go_then_nobody_is_told_of_one(
+    tmp_path: Path,
+) -> None:
+    """The epochs of what lies before it would be dropped once more, by a place that may be stale."""
+    store = await filled(real_store(tmp_path, **SETTINGS))
+    told: list[int] = []
+    store.expiring._on_prefix_cut = told.append
+    async with store.dispatcher.lock:
+        expiring = asyncio.create_task(store.expiring.expire(is_asked=True))
+        await asyncio.sleep(0)
+        # As a cut leaves it: nothing behind it is durable.
+        store.flusher.flushed_offset = 0
+    assert await expiring == 0
+    assert told == []
+    await store.close()
+
+
+async def test_queues_when_a_start_finds_nothing_whole_in_what_had_not_expired_then_they_begin_anew(
+    tmp_path: Path,
+) -> None:
+    """As after a cut that leaves nothing: what expired is no beginning for the next message."""
+    store = await filled(real_store(tmp_path, **SETTINGS))
+    assert await store.expiring.expire(is_asked=True) == GONE
+    begin = store.min_offset
+    await store.close()
+    (tmp_path / "commitlog" / f"{begin:020}").write_bytes(bytes(store.file_size))
+    (tmp_path / cp.ABORT).touch()
+    content = bytearray((tmp_path / "checkpoint").read_bytes())
+    known = cp.read(content)
+    known.flushed_offset = begin
+    cp.write_into(content, known)
+    (tmp_path / "checkpoint").write_bytes(content)
+    again = real_store(tmp_path, **SETTINGS)
+    await again.open()
+    assert again.reader.max_offset(TOPIC, 0) == 0
+    assert again.append(message(body=b"new")).queue_offset == 0
+    await again.wait_dispatched(again.max_offset)
+    assert bodies(again) == [b"new"]
+    await again.close()

@@ -75,3 +75,20 @@ async def test_checkpoint_when_the_log_is_cut_while_queues_are_synced_then_it_na
     await store.flush_queues()
     assert store._checkpoint.indexed_end == cut
     await store.close()
+
+
+async def test_checkpoint_when_queues_are_synced_in_the_middle_of_a_cut_then_it_names_the_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dispatcher stood behind the cut until the end of it, and that was written down as synced."""
+    store = await quiet(tmp_path)
+    cut, real = store.max_offset // 2, store.queues.cut
+
+    async def cut_queues(offset: int) -> None:
+        await store.flush_queues()
+        await real(offset)
+
+    monkeypatch.setattr(store.queues, "cut", cut_queues)
+    await store.truncate(cut)
+    assert store._checkpoint.indexed_end <= cut
+    await store.close()

@@ -48,7 +48,7 @@ def log_of(messages: list[rec.Message]) -> tuple[bytearray, list[int]]:
 def run_over(log: bytearray, *, check_crc: bool = True, count_max: int = 1_000) -> Run:
     """Pass what comes first, for queues that are empty."""
     return scan(
-        memoryview(log), 0, len(log), 0, check_crc=check_crc, count_max=count_max,
+        memoryview(log), 0, len(log), 0, check_crc=check_crc, check_pages=True, count_max=count_max,
         open_queue_run=lambda topic, queue_id: QueueRun(0, 0),
     )  # fmt: skip
 
@@ -60,6 +60,7 @@ def careful(log: bytearray, end: int, *, check_crc: bool) -> dict[tuple[bytes, i
     while position < end:
         head = rec.check_record(log, position, len(log), position, check_crc=check_crc)
         assert head.size > 0, head
+        assert not (check_crc and rec.lost_page(log, head))
         properties = bytes(log[head.properties_at : head.properties_at + head.properties_size])
         code = cq.unit_tags_code(head.topic, properties, head.store_timestamp, LEVELS)
         key = (head.topic, head.queue_id)
@@ -118,6 +119,7 @@ def test_a_missing_page_behind_the_body_ends_the_run(gone: int) -> None:
     log[gone * 4096 : (gone + 1) * 4096] = bytes(4096)
     assert run_over(log).records == 0
     assert run_over(log, check_crc=False).records == 1
+    assert scan(memoryview(log), 0, len(log), 0, check_crc=True, count_max=9).records == 1
 
 
 def test_a_run_ends_at_its_bound_and_at_a_jump_of_the_queue() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from rmqha.store.aio.consume_queues import _is_topic
+from rmqha.store.checkpoint import SIZE
 from tests.store.harness import TOPIC, bodies, message, real_store
 
 INDEXED: dict[str, Any] = {
@@ -20,6 +22,10 @@ def a_file(path: Path) -> None:
     path.write_bytes(b"x")
 
 
+def copy_of_queue(path: Path) -> None:
+    shutil.copytree(path.parent / "0", path)
+
+
 STRANGE: list[tuple[str, Callable[[Path], None]]] = [
     ("consumequeue/.DS_Store", a_file),
     ("consumequeue/lost+found", Path.mkdir),
@@ -29,6 +35,12 @@ STRANGE: list[tuple[str, Callable[[Path], None]]] = [
     ("index/notes.txt", a_file),
     ("commitlog/lost+found", Path.mkdir),
     ("commitlog/notes.txt", a_file),
+    ("index/20240101000000000", Path.mkdir),
+    ("commitlog/00000000000099999999", Path.mkdir),
+    ("commitlog/00000000000000000016", Path.mkdir),
+    (f"consumequeue/{TOPIC}/0/00000000000099999999", Path.mkdir),
+    (f"consumequeue/{TOPIC}/00", copy_of_queue),
+    (f"consumequeue/{TOPIC}/\u00b2", copy_of_queue),
 ]
 
 
@@ -59,3 +71,25 @@ def test_folder_that_only_root_may_read_is_no_topic() -> None:
     """A test runs as root, which may read it all the same."""
     assert not _is_topic("lost+found")
     assert _is_topic("%RETRY%group_1-x")
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("size", [40, 64, 4095])
+async def test_checkpoint_when_it_is_too_short_then_what_it_lacks_counts_as_zeros(
+    tmp_path: Path, size: int, *, clean: bool
+) -> None:
+    """The store did not open, though nothing that is needed of it was missing."""
+    store = real_store(tmp_path)
+    await store.open()
+    store.append(message(body=b"0"))
+    await store.wait_dispatched(store.max_offset)
+    await store.close()
+    path = tmp_path / "checkpoint"
+    path.write_bytes(path.read_bytes()[:size])
+    if not clean:
+        (tmp_path / "abort").write_text("1")
+    again = real_store(tmp_path)
+    await again.open()
+    assert bodies(again) == [b"0"]
+    await again.close()
+    assert path.stat().st_size == SIZE

@@ -38,16 +38,20 @@ class CheckpointFile:
         self._starts = 0
 
     async def open(self) -> MappedFile:
-        """Map the file; an empty one when there is none.
+        """Map the file, one that is too short filled up with zeros; an empty one when there is none.
 
         Raises:
             DiskFailed: it cannot be used.
         """
         path = self._settings.path(CHECKPOINT)
         names = await self._disk.list_dir(self._settings.store_path_root_dir)
-        if CHECKPOINT in names and not await self._disk.file_size(path):
+        size = await self._disk.file_size(path) if CHECKPOINT in names else cp.SIZE
+        if not size:
             # A power cut took its content before the first sync.
             await self._disk.remove(path)
+        elif size < cp.SIZE:
+            found = await self._disk.read(path)
+            await self._disk.write_atomic(path, found.ljust(cp.SIZE, b"\0"))
         self._file = self._disk.map_file(path, cp.SIZE, create=True)
         return self._file
 

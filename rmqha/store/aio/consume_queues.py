@@ -13,6 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from rmqha.base.errors import RmqhaError
+from rmqha.remoting.topic_names import LIGHT_PREFIX
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Disk, MappedFile
 from rmqha.store import properties as props
@@ -35,10 +36,14 @@ from rmqha.store.settings import StoreSettings
 PLAIN = "consumequeue"
 BATCH = "batchconsumequeue"
 Key = tuple[bytes, int]
+Flush = Callable[[int], Awaitable[object]]
 Item = TypeVar("Item")
 
 _UNUSUAL_TOPICS = frozenset({SCHEDULE_TOPIC, METADATA_KEY})
 """Of which each record means more than its unit."""
+
+_LIGHT = LIGHT_PREFIX.encode()
+"""Before the names of Java's light queues, in which messages of other topics are found once more."""
 
 MOUNTS_OWN = "lost+found"
 """Stands at the top of a file system, which the queues may have to themselves; only root may look."""
@@ -86,6 +91,7 @@ class ConsumeQueues:
         self._log = log
         self._settings = settings
         self._delays = settings.message_delay_levels_ms
+        self._gapped: list[QueueFiles] = []
         self.skipped = 0
         self.upkeep = asyncio.Lock()
         self.queues: dict[Key, QueueFiles] = {}
@@ -112,7 +118,7 @@ class ConsumeQueues:
     async def _load_topic(self, kind: str, clean: bool, topic: str) -> None:
         found = await self._disk.survey(self._settings.path(kind, topic), HEAD_BYTES)
         for number, files in found.items():
-            if number.isdigit():
+            if number.isdecimal() and str(int(number)) == number:
                 key = (topic.encode(), int(number))
                 queue = self._new(key, batch=kind == BATCH)
                 if not queue.adopt(files, durable=clean):
@@ -124,6 +130,7 @@ class ConsumeQueues:
 
     def _tell_lost(self, key: Key, queue: QueueFiles) -> None:
         if queue.lost_from is not None:
+            self._gapped.append(queue)
             self._log.log(
                 "warning", "queue_file_missing", topic=key[0].decode(), queue_id=key[1],
                 max_offset=queue.max_offset, offset=queue.lost_from,
@@ -138,28 +145,29 @@ class ConsumeQueues:
         )
         return QueueFiles(self._disk, directory, size, batch=batch)
 
-    async def make(self, head: Head) -> None:
+    async def _make(self, head: Head, flush: Flush) -> None:
         """Make the queue of a record for which :meth:`dispatch` found none it could use.
 
         Raises:
-            DiskFailed: its directory cannot be made.
+            DiskFailed: its directory cannot be made, or the log not be flushed.
         """
         key = (head.topic, head.queue_id)
         old = self.queues.get(key)
         if old is not None:
-            await self._begin_anew(key, old, head.offset)
+            await self._begin_anew(key, old, head, flush)
             return
         queue = self._new(key, batch=bool(head.sys_flag & INNER_BATCH))
         await self._disk.make_dirs(queue.files.directory, later=True)
         self.queues[key] = queue
 
-    async def _begin_anew(self, key: Key, queue: QueueFiles, offset: int) -> None:
+    async def _begin_anew(self, key: Key, queue: QueueFiles, head: Head, flush: Flush) -> None:
         if queue.indexed_end:
             self._log.log(
                 "warning", "queue_begins_anew", topic=key[0].decode(), queue_id=key[1],
-                offset=offset, max_offset=queue.max_offset,
+                offset=head.offset, max_offset=queue.max_offset,
             )  # fmt: skip
-            self.anew[key] = offset
+            self.anew[key] = head.offset
+            await flush(head.offset + head.size)
         async with self.upkeep:
             await queue.clear()
 
@@ -170,17 +178,22 @@ class ConsumeQueues:
             del self.anew[key]
         return bool(gone)
 
-    async def take(self, head: Head, buffer: memoryview) -> None:
+    async def take(self, head: Head, buffer: memoryview, flush: Flush) -> None:
         """Write the unit of a record, in a queue that is made for it, and end the topics it ends.
 
+        Args:
+            flush: makes the log durable up to an offset. A queue's files go once the record is that
+                says so: if the power took it with them gone, what they named would be read no more.
+
         Raises:
-            DiskFailed: as :meth:`make` and :meth:`dispatch`.
+            DiskFailed: as :meth:`dispatch`; a directory cannot be made, or the log not be flushed.
         """
         if not self.dispatch(head, buffer):
-            await self.make(head)
+            await self._make(head, flush)
             self.dispatch(head, buffer)
-        if head.topic == METADATA_KEY:
-            for topic in ended_topics(_properties(head, buffer)):
+        if head.topic == METADATA_KEY and (topics := ended_topics(_properties(head, buffer))):
+            await flush(head.offset + head.size)
+            for topic in topics:
                 await self._end(topic)
 
     async def _end(self, topic: bytes) -> None:
@@ -221,7 +234,7 @@ class ConsumeQueues:
         return True
 
     def _put(self, queue: QueueFiles, head: Head, properties: bytes) -> bool:
-        code = unit_tags_code(head.topic, properties, head.store_timestamp, self._delays)
+        code = self._code_of(head, properties)
         if head.queue_offset < 0:
             return self._skip(head, f"queue offset {head.queue_offset}")
         if not queue.batch:
@@ -238,6 +251,13 @@ class ConsumeQueues:
                 BatchUnit(head.offset, head.size, code, head.store_timestamp, base, number)
             )
         return True
+
+    def code_of(self, head: Head, buffer: memoryview) -> int:
+        """The tags code that the unit of a record should have."""
+        return self._code_of(head, _properties(head, buffer))
+
+    def _code_of(self, head: Head, properties: bytes) -> int:
+        return unit_tags_code(head.topic, properties, head.store_timestamp, self._delays)
 
     def open_queue_run(self, topic: bytes, queue_id: int) -> QueueRun | None:
         """Where a plain queue stands, for :func:`scan`; None for one that needs ``dispatch``."""
@@ -278,8 +298,26 @@ class ConsumeQueues:
     @property
     def lost_from(self) -> int | None:
         """Some records at or after it lost their units with a queue's file; None for none."""
-        lost = (queue.lost_from for queue in self.queues.values())
+        lost = (queue.lost_from for queue in self._gapped)
         return min((one for one in lost if one is not None), default=None)
+
+    async def drop_beyond(self) -> None:
+        """Delete the files that stand behind a missing one, once ``lost_from`` is noted durably."""
+        for queue in self._gapped:
+            await queue.drop_beyond()
+
+    async def forget(self, offset: int) -> None:
+        """Drop the units that recovery makes anew, durably: of records at or after ``offset``.
+
+        From the log's very beginning nothing is kept, not even a file that was made before the one in
+        front. Light queues keep what they have: their units are made by Java's brokers only.
+        """
+        own = [key for key in self.queues if not key[0].startswith(_LIGHT)]
+        if not offset:
+            await self._for_each(own, lambda _, queue: queue.clear())
+            return
+        touched = [key for key in own if self.queues[key].indexed_end > offset]
+        await self._for_each(touched, lambda _, queue: queue.cut(offset))
 
     async def cut(self, offset: int) -> None:
         """Drop the units of records at or after ``offset``, durably, from all queues.
@@ -290,20 +328,32 @@ class ConsumeQueues:
         await self._for_each(touched, lambda _, queue: queue.cut(offset))
 
     async def drop_strangers(self, log: CommitLog) -> None:
-        """Drop last units that name no record of their own queue: what a torn page left."""
+        """Drop last units that name no record of their own queue: what a torn page left, or a cut of
+        Java's, which leaves units where they are.
+
+        Those of light queues all name records of other topics; a record is enough for them.
+        """
         for number, key in enumerate(sorted(self.queues)):
             if number % TURN_QUEUES == 0:
                 await asyncio.sleep(0)
-            queue = self.queues[key]
-            while (last := queue.last_unit()) is not None:
-                index, offset, size = last
-                if offset < log.min_offset:
-                    break
-                _, head = log.check(offset)
-                same = (head.topic, head.queue_id, head.size) == (*key, size)
-                if same and (queue.batch or head.queue_offset == index):
-                    break
-                await queue.pop()
+            await self._drop_strangers_of(key, self.queues[key], log)
+
+    async def _drop_strangers_of(self, key: Key, queue: QueueFiles, log: CommitLog) -> None:
+        end, last, is_light = queue.count_end, queue.last_unit(), key[0].startswith(_LIGHT)
+        while last is not None:
+            index, offset, size = last
+            if offset < log.min_offset:
+                break
+            _, head = log.check(offset)
+            is_own = (head.topic, head.queue_id) == key
+            is_own &= queue.batch or head.queue_offset == index
+            if head.size == size and (is_own or is_light):
+                break
+            end, last = index, queue.unit_before(index)
+            if index % TURN_ENDS == 0:
+                await asyncio.sleep(0)
+        if end < queue.count_end:
+            await queue.keep_to(end)
 
     async def sync(self) -> None:
         """Make all queues durable; raises DiskFailed. They may be cut, and go, meanwhile.

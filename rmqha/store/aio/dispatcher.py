@@ -14,7 +14,7 @@ from rmqha.base.errors import DiskFailed, DiskFull, RmqhaError, StoreDamaged
 from rmqha.runtime.logs import Logger
 from rmqha.store.aio.cold_reads import ColdReads, ReadAhead
 from rmqha.store.aio.commit_log import CommitLog
-from rmqha.store.aio.consume_queues import ConsumeQueues, Key
+from rmqha.store.aio.consume_queues import ConsumeQueues, Flush, Key
 from rmqha.store.aio.metadata_reader import MetadataRecord, metadata_record
 from rmqha.store.aio.room import Room
 from rmqha.store.metadata_records import METADATA_KEY
@@ -50,6 +50,7 @@ class Dispatcher:
         room: of the store; a unit goes into a page of each queue.
         logger: told that it waits for space, and that it goes on.
         limit: the offset that may not be passed: the confirm offset, or the log's end.
+        flush: makes the log durable up to an offset.
         on_failed: called once, with a failed disk or a damaged record; the dispatcher then stops.
 
     Attributes:
@@ -72,6 +73,7 @@ class Dispatcher:
         logger: Logger,
         *,
         limit: Callable[[], int],
+        flush: Flush,
         on_failed: Callable[[RmqhaError], None],
     ) -> None:
         self._log = log
@@ -82,6 +84,7 @@ class Dispatcher:
         self._batch = settings.dispatch_batch_max
         self._ahead = ReadAhead(cold, log)
         self._limit = limit
+        self._flush = flush
         self._on_failed = on_failed
         self._wake = asyncio.Event()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -225,7 +228,7 @@ class Dispatcher:
                 self._idle_at = limit
                 return False
             if head.size:
-                await self._queues.take(head, buffer)
+                await self._queues.take(head, buffer, self._flush)
                 self.last_timestamp = head.store_timestamp
                 if head.store_timestamp > self._log.last_timestamp:
                     self._log.last_timestamp = head.store_timestamp

@@ -20,6 +20,7 @@ from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, MappedFile
 from rmqha.store.aio.cold_reads import AHEAD_BYTES, ColdReads, ReadAhead
 from rmqha.store.aio.commit_log import CommitLog
+from rmqha.store.aio.mapped_files import file_sizes
 from rmqha.store.aio.room import Room
 from rmqha.store.index_file import (
     HEADER_SIZE,
@@ -107,12 +108,12 @@ class IndexFiles:
             DiskFailed: a file cannot be mapped.
         """
         await self._disk.make_dirs(self._directory)
-        for name in await self._disk.list_dir(self._directory):
-            path = f"{self._directory}/{name}"
-            size = await self._disk.file_size(path)
-            if size < HEADER_SIZE or (not name.isdigit()):
-                continue
-            self._files.append(self._disk.map_file(path, size, create=False))
+        names = filter(str.isdigit, await self._disk.list_dir(self._directory))
+        sizes = await file_sizes(self._disk, self._directory, names, self._size)
+        for name, size in sizes.items():
+            if size >= HEADER_SIZE:
+                path = f"{self._directory}/{name}"
+                self._files.append(self._disk.map_file(path, size, create=False))
         self.position = max(0, self._log.min_offset)
         if self._files:
             last = self._files[-1]

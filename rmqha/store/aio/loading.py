@@ -6,6 +6,7 @@ Source: RocketMQ's protocol as observed; what may be cut is decided by ``store/r
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from msgspec import Struct
 
@@ -14,8 +15,9 @@ from rmqha.runtime.ports import Disk, MappedFile
 from rmqha.store import checkpoint as cp
 from rmqha.store import recovery
 from rmqha.store.aio.commit_log import CommitLog
-from rmqha.store.aio.consume_queues import ConsumeQueues
-from rmqha.store.index_file import IndexFile
+from rmqha.store.aio.consume_queues import ConsumeQueues, Flush
+from rmqha.store.aio.mapped_files import file_sizes
+from rmqha.store.index_file import IndexFile, file_size
 from rmqha.store.record import Head, check_record
 from rmqha.store.scan import Run
 from rmqha.store.settings import StoreSettings
@@ -63,6 +65,12 @@ class Loader:
         unused_from = None if clean else checkpoint.flushed_offset
         beyond = await self._log.files.load(unused_from=unused_from)
         await self._queues.load(clean=clean)
+        if (lost := self._queues.lost_from) is not None:
+            await self._note_lost(checkpoint_file, checkpoint, lost)
+            if clean:
+                # Units that this start writes may not be on the disk when the next one comes.
+                await self._disk.write_atomic(self._settings.path(cp.ABORT), b"")
+            await self._queues.drop_beyond()
         if not clean:
             await self._drop_late_indexes(checkpoint)
         segments = self._log.segments()
@@ -92,6 +100,13 @@ class Loader:
         for start in reversed(beyond):
             await files.drop(start)
         return checkpoint, loaded
+
+    async def _note_lost(self, file: MappedFile, checkpoint: cp.Checkpoint, lost: int) -> None:
+        """Write down where units are missing, until they are there again: the next start must know."""
+        known = checkpoint.indexed_offset
+        checkpoint.indexed_offset = lost if known is None else min(known, lost)
+        cp.write_into(file.buffer, checkpoint)
+        await file.sync()
 
     def _never_flushed(
         self, first: recovery.Segment, checkpoint: cp.Checkpoint, *, clean: bool
@@ -135,12 +150,14 @@ class Loader:
             first = recovery.start_after_clean_stop(segments, indexed, begin)
         else:
             first = recovery.start_after_crash(segments, checkpoint, begin)
-            # What the queues lost with the power lies behind the file's start. From the log's very
-            # beginning nothing is kept, not even a file that was made before the one in front.
-            start = segments[first].start
-            await (self._queues.cut(start) if start else self._queues.clear())
-        walk = self._walk(segments, first, limit)
-        records, dispatched = await self._dispatch(walk, limit)
+            # What the queues lost with the power lies behind the file's start.
+            await self._queues.forget(segments[first].start)
+        vouched = recovery.vouched(checkpoint, clean=clean)
+        walk = self._walk(segments, first, limit, vouched)
+        known = max(checkpoint.flushed_offset or 0, self._log.min_offset)
+        records, dispatched = await self._dispatch(
+            walk, limit, partial(self._log.sync_again, known)
+        )
         stop = walk.stop
         # Up to here only queues were changed, and they only name whole records.
         found = [*segments, *strays]
@@ -150,7 +167,8 @@ class Loader:
         recovery.check_stop(found, stop, checkpoint, later, clean=clean, indexed=indexed)
         await self._queues.cut(stop.offset)
         self._log.start_at(stop.offset)
-        if not clean:
+        if not clean or checkpoint.flushed_offset is None:
+            # Units that Java leaves where it cut its log are there after a stop in order, too.
             await self._queues.drop_strangers(self._log)
         await self._queues.sync()
         self._correct_confirm(checkpoint, stop.offset)
@@ -159,7 +177,9 @@ class Loader:
             await self._queues.clear()
         return Loaded(clean, dispatched, stop.last_timestamp, records, erased)
 
-    def _walk(self, segments: list[recovery.Segment], first: int, limit: int) -> recovery.Walk:
+    def _walk(
+        self, segments: list[recovery.Segment], first: int, limit: int, vouched: tuple[int, int]
+    ) -> recovery.Walk:
         return recovery.Walk(
             segments,
             first,
@@ -167,9 +187,10 @@ class Loader:
             property_crc=self._settings.force_verify_prop_crc,
             open_queue_run=self._queues.open_queue_run,
             limit=limit,
+            vouched=vouched,
         )
 
-    async def _dispatch(self, walk: recovery.Walk, limit: int) -> tuple[int, int]:
+    async def _dispatch(self, walk: recovery.Walk, limit: int, flush: Flush) -> tuple[int, int]:
         """Walk to the end; records below the limit go into the queues.
 
         On a full disk the dispatcher does that once there is room: a store that did not open could
@@ -193,7 +214,7 @@ class Loader:
                 if isinstance(found, Run):
                     self._queues.put_queue_runs(found.queue_runs)
                 elif end <= limit:
-                    await self._queues.take(found, walk.buffer)
+                    await self._queues.take(found, walk.buffer, flush)
             except DiskFull:
                 is_full = True
                 continue
@@ -215,9 +236,10 @@ class Loader:
     async def _drop_late_indexes(self, checkpoint: cp.Checkpoint) -> None:
         """After a crash an index file that ends later than the checkpoint is not trusted."""
         directory = self._settings.path("index")
-        for name in filter(str.isdigit, await self._disk.list_dir(directory)):
+        names = filter(str.isdigit, await self._disk.list_dir(directory))
+        usual = file_size(self._settings.max_hash_slot_num, self._settings.max_index_num)
+        for name, size in (await file_sizes(self._disk, directory, names, usual)).items():
             path = f"{directory}/{name}"
-            size = await self._disk.file_size(path)
             end = -1
             if size >= 40:
                 file = self._disk.map_file(path, size, create=False)

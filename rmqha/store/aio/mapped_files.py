@@ -7,10 +7,29 @@ record format is known here.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from rmqha.base.errors import StoreMismatch
 from rmqha.runtime.ports import Disk, MappedFile, Surveyed
 from rmqha.store import segments
+
+
+async def file_sizes(
+    disk: Disk, directory: str, names: Iterable[str], usual: int
+) -> dict[str, int]:
+    """The length of each file with one of these names, bytes; folders are none, whatever they are called.
+
+    Args:
+        usual: the length that nearly all have; only where one has another, folders are looked for.
+
+    Raises:
+        DiskFailed: they cannot be looked at.
+    """
+    sizes = {name: await disk.file_size(f"{directory}/{name}") for name in names}
+    if all(size == usual for size in sizes.values()):
+        return sizes
+    folders = await disk.survey(directory, 0)
+    return {name: size for name, size in sizes.items() if name not in folders}
 
 
 class MappedFiles:
@@ -59,15 +78,18 @@ class MappedFiles:
             StoreMismatch: a file has another length than configured; nothing was changed.
             DiskFailed: a file cannot be mapped.
         """
-        starts = segments.starts_of(await self._disk.list_dir(self.directory))
-        sizes = {start: await self._disk.file_size(self.path(start)) for start in starts}
+        named = segments.starts_of(await self._disk.list_dir(self.directory))
+        names = [segments.file_name(start) for start in named]
+        found = await file_sizes(self._disk, self.directory, names, self.size)
+        sizes = {int(name): size for name, size in found.items()}
+        starts = list(sizes)
         last = starts[-1] if starts else 0
         if unused_from is not None and 0 < last >= unused_from and sizes[last] < self.size:
             sizes[last] = 0
-        for start, found in sizes.items():
-            if found not in (0, self.size):
+        for start, size in sizes.items():
+            if size not in (0, self.size):
                 raise StoreMismatch(
-                    f"{self.path(start)} has {found} bytes, but the settings say {self.size}"
+                    f"{self.path(start)} has {size} bytes, but the settings say {self.size}"
                 )
         for start in starts:
             if not sizes[start]:

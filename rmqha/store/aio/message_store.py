@@ -100,7 +100,7 @@ class MessageStore:
         )
         self.dispatcher = Dispatcher(
             self.commit_log, self.queues, settings, self.cold, self.room, log,
-            limit=self.limit, on_failed=self._fail,
+            limit=self.limit, flush=self.flusher.flush, on_failed=self._fail,
         )  # fmt: skip
         self.indexes = IndexFiles(
             clock, disk, self.commit_log, settings, self.cold, self.room, log,
@@ -137,7 +137,10 @@ class MessageStore:
         end = self.commit_log.max_offset
         self._confirm = max(0, known.confirm_offset)
         self.commit_log.last_timestamp = max(found.last_timestamp, known.physic_msg_timestamp)
-        await self.commit_log.sync(max(0, self.commit_log.min_offset), end)
+        begin = max(0, self.commit_log.min_offset)
+        if not clean and known.flushed_offset is not None:
+            await self.commit_log.sync_again(max(begin, known.flushed_offset), end)
+        await self.commit_log.sync(begin, end)
         self.flusher.flushed_offset = self._checkpoint.durable_end = end
         self.cold.from_disk_to = end
         await self.proving.summing.open(end)
@@ -461,21 +464,23 @@ class MessageStore:
 
     async def _truncate(self, offset: int) -> None:
         log, damaged_at = self.commit_log, self.damaged_at
-        self._cuts += 1
         self.mending.cut(offset)
         self.cold.from_disk_to = min(self.cold.from_disk_to, offset)
         self._confirm = min(self._confirm, offset)
         self.flusher.flushed_offset = min(self.flusher.flushed_offset, offset)
         start = await log.record_start(offset, self.dispatcher.offset)
-        self._checkpoint.cut(start)
         # A topic's queues went with the record that ended it; without the record they come back.
         revived = any(one.ends for one in dispatched_since(log, self.queues, start))
         revived |= self.queues.cut_anew(start)
+        restart = max(0, log.min_offset) if revived else start
+        # In one turn: a sync of the queues that began before has nothing to say of them now.
+        self._cuts += 1
+        self._checkpoint.cut(start)
+        self._checkpoint.indexed_end = min(self._checkpoint.indexed_end, restart)
+        self.dispatcher.restart_at(min(self.dispatcher.offset, restart))
         await self._sync_checkpoint()
         await self.queues.cut(start)
         self.indexes.cut(start)
-        restart = max(0, log.min_offset) if revived else start
-        self.dispatcher.restart_at(min(self.dispatcher.offset, restart))
         await log.cut(offset, start)
         await self.proving.cut(offset)
         if log.empty:

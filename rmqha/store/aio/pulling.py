@@ -1,6 +1,7 @@
 """Reading a queue for a consumer: whole records as slices of the log, filtered by their tags' hash.
 
-The filter looks at the queue's units only, so that what nobody wants is never touched in the log.
+The filter looks at the queue's units only, so that what nobody wants is never touched in the log; but
+for units of a Java broker that keeps the hashes elsewhere.
 
 Source: DefaultMessageStore.getMessage of RocketMQ 5.1.1 to 5.5.
 """
@@ -23,7 +24,7 @@ from rmqha.store.aio.reader import (
     OFFSET_OVERFLOW_ONE,
     OFFSET_TOO_SMALL,
 )
-from rmqha.store.consume_queue import FILLER_SIZE
+from rmqha.store.consume_queue import EXT_ADDRESSES_END, FILLER_SIZE
 from rmqha.store.transfer import SENT_BYTES_MAX, Transfer
 from rmqha.store.whole import pass_whole
 
@@ -36,6 +37,9 @@ FETCHES_MAX = 32
 
 FETCH_BYTES = 1 << 20
 """Of records that a filter wants to look at, fetched at a time."""
+
+LOOKS_MAX = 1000
+"""Records that a filter looks at in one go: some milliseconds."""
 
 NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
 MESSAGE_DAMAGED = "MESSAGE_DAMAGED"
@@ -175,7 +179,7 @@ class Pulling:
         runs = [*found.runs[:number], [found.runs[number][0], at]]
         if runs[-1][0] == at:
             del runs[-1]
-        parts = [self._slice(begin, end) for begin, end in runs]
+        parts = self._slices(runs)
         lag = max(0, self._log.max_offset - runs[-1][1]) if runs else 0
         return found._replace(
             status=FOUND if messages else MESSAGE_DAMAGED, parts=parts, messages=messages,
@@ -202,7 +206,11 @@ class Pulling:
         scan_max: int,
         matches: Callable[[memoryview], bool] | None,
         fetched_to: int,
+        *,
+        looks: bool = False,
     ) -> Pulled:
+        """Those of a queue that the log shows; with ``looks`` units may be without a hash."""
+        asked = queue, offset, hashes, bounds, scan_max, matches, fetched_to
         low, high = queue.min_offset(self._log.min_offset), queue.max_offset
         limit, start = self._limit(), offset
         near_from = self._log.max_offset - bounds.near_bytes
@@ -212,7 +220,12 @@ class Pulling:
         count = size_sum = last_end = 0
         missing: list[list[int]] = []
         units: Iterator[Placed] = islice(_units(queue, offset, self._log.min_offset), scan_max)
-        units = self._filtered(units, hashes, matches, limit, fetched_to, missing)
+        # Who looks at records leaves nothing to filter.
+        looks = looks or matches is not None
+        units = (
+            self._matching(units, hashes, matches, limit, fetched_to, missing) if looks else units
+        )
+        hashes = None if looks else hashes
         for physical, size, code, following in units:
             if physical >= near_from:
                 # Whatever follows in a queue is further on in the log.
@@ -222,28 +235,25 @@ class Pulling:
             if size != FILLER_SIZE:
                 if physical + size > limit:
                     break
-                is_sent = size <= SENT_BYTES_MAX or self._cold.mending.oversized(physical, size)
-                if is_sent and (hashes is None or code in hashes):
+                if hashes is not None and code not in hashes:
+                    if code < EXT_ADDRESSES_END:
+                        return self._collect(*asked, looks=True)
+                elif size <= SENT_BYTES_MAX or self._cold.mending.oversized(physical, size):
                     if count and size_sum + size > bytes_max:
                         break
-                    if runs and runs[-1][1] == physical and self._same_file(runs[-1][0], physical):
-                        runs[-1][1] += size
-                    else:
-                        runs.append([physical, physical + size])
+                    self._join(runs, physical, size)
                     starts.append(offset)
                     count, size_sum, last_end = count + 1, size_sum + size, physical + size
             offset = following
-        parts = [self._slice(begin, end) for begin, end in runs]
-        if count:
-            lag = max(0, self._log.max_offset - last_end)
-            return Pulled(
-                FOUND, parts, count, size_sum, offset, low, high, lag, runs, starts=starts
-            )
         passed = offset > start or missing
-        status = NO_MATCHED_MESSAGE if passed else OFFSET_OVERFLOW_ONE
-        return Pulled(status, parts, 0, 0, offset, low, high, missing=missing)
+        status = FOUND if count else NO_MATCHED_MESSAGE if passed else OFFSET_OVERFLOW_ONE
+        lag = max(0, self._log.max_offset - last_end) if count else 0
+        return Pulled(
+            status, self._slices(runs), count, size_sum, offset, low, high, lag, runs,
+            () if count else missing, starts,
+        )  # fmt: skip
 
-    def _filtered(
+    def _matching(
         self,
         units: Iterator[Placed],
         hashes: frozenset[int] | None,
@@ -253,32 +263,40 @@ class Pulling:
         missing: list[list[int]],
     ) -> Iterator[Placed]:
         """Units, as fillers where their records are not wanted, up to one that is in no memory."""
-        if matches is None:
-            return units
-        return self._matching(units, hashes, matches, limit, fetched_to, missing)
-
-    def _matching(
-        self,
-        units: Iterator[Placed],
-        hashes: frozenset[int] | None,
-        matches: Callable[[memoryview], bool],
-        limit: int,
-        fetched_to: int,
-        missing: list[list[int]],
-    ) -> Iterator[Placed]:
         # Records in between may have left the memory.
-        far_to = self._cold.far_to
+        far_to, looks = self._cold.far_to, 0
         for unit in units:
             physical, size, code, following = unit
-            asks = size != FILLER_SIZE and physical + size <= limit
-            if not asks or (hashes is not None and code not in hashes):
+            is_hash = code >= EXT_ADDRESSES_END
+            if size == FILLER_SIZE or physical + size > limit:
                 yield unit
-                continue
-            if fetched_to <= physical < far_to and self._cold.is_cold(physical, physical + size):
+            elif is_hash and hashes is not None and code not in hashes:
+                yield physical, FILLER_SIZE, code, following
+            elif is_hash and matches is None:
+                yield unit
+            elif fetched_to <= physical < far_to and self._cold.is_cold(physical, physical + size):
                 self._miss(missing, unit, units, hashes)
                 return
-            wanted = matches(self._slice(physical, physical + size))
-            yield unit if wanted else (physical, FILLER_SIZE, code, following)
+            else:
+                wanted = self._wants(physical, size, None if is_hash else hashes, matches)
+                yield unit if wanted else (physical, FILLER_SIZE, code, following)
+                looks += 1
+                if looks == LOOKS_MAX:
+                    return
+
+    def _wants(
+        self,
+        physical: int,
+        size: int,
+        hashes: frozenset[int] | None,
+        matches: Callable[[memoryview], bool] | None,
+    ) -> bool:
+        """Whether a record is wanted; one that is damaged is, for nobody knows what it was."""
+        if hashes is not None:
+            buffer, head = self._log.check(physical)
+            if head.size > 0 and self._queues.code_of(head, buffer) not in hashes:
+                return False
+        return matches is None or matches(self._slice(physical, physical + size))
 
     def _miss(
         self,
@@ -291,16 +309,24 @@ class Pulling:
         runs.append([first[0], first[0] + first[1]])
         left = FETCH_BYTES
         for physical, size, code, _ in units:
-            if size == FILLER_SIZE or (hashes is not None and code not in hashes):
+            is_other = hashes is not None and code >= EXT_ADDRESSES_END and code not in hashes
+            if size == FILLER_SIZE or is_other:
                 continue
             left -= size
             if left < 0 or physical >= self._cold.far_to:
                 break
             runs.append([physical, physical + size])
 
-    def _same_file(self, one: int, other: int) -> bool:
-        size = self._log.file_size
-        return one // size == other // size
+    def _join(self, runs: list[list[int]], physical: int, size: int) -> None:
+        """Add a record to the runs: to the last one, if it follows in the same file."""
+        last, file_size = runs[-1] if runs else (-1, -1), self._log.file_size
+        if last[1] == physical and last[0] // file_size == physical // file_size:
+            runs[-1][1] += size
+        else:
+            runs.append([physical, physical + size])
+
+    def _slices(self, runs: Sequence[Sequence[int]]) -> list[memoryview]:
+        return [self._slice(begin, end) for begin, end in runs]
 
     def _slice(self, begin: int, end: int) -> memoryview:
         buffer, start = self._log.file_of(begin)

@@ -53,6 +53,7 @@ class QueueFiles:
         self.indexed_end = 0
         self.dirty_from = 0
         self.lost_from: int | None = None
+        self._beyond: list[int] = []
         self._cuts = 0
         # As last_unit() says it, of a queue that was adopted and not changed since.
         self._last: tuple[int, int, int] | None = None
@@ -300,13 +301,12 @@ class QueueFiles:
     async def recover(self) -> None:
         """Find the end of the whole units in the last three files, and erase what is behind.
 
+        Files behind a gap, of which a power cut took the one between, wait for :meth:`drop_beyond`.
+
         Raises:
             StoreMismatch, DiskFailed: as ``MappedFiles.load``.
         """
-        beyond = await self.files.load()
-        for start in beyond:
-            # Files behind a gap: a power cut took the one between. The log has all that they say.
-            await self.files.drop(start)
+        self._beyond = await self.files.load()
         if not self.files.files:
             return
         first = max(0, len(self.files.files) - FILES_SCANNED)
@@ -321,8 +321,17 @@ class QueueFiles:
         self.end = self.files.end
         await self._cut_units(position)
         self.dirty_from = self.end
-        if beyond:
+        if self._beyond:
             self.lost_from = self.indexed_end
+
+    async def drop_beyond(self) -> None:
+        """Delete the files behind a gap; whoever does it has noted ``lost_from`` where it outlives him.
+
+        The log has all that they say. With them goes what tells that anything is missing.
+        """
+        for start in self._beyond:
+            await self.files.drop(start)
+        self._beyond = []
 
     async def _cut_units(self, position: int) -> None:
         written, self.end, self._last = self.end, position, None
@@ -362,19 +371,23 @@ class QueueFiles:
         await self._cut_units(position)
         return True
 
-    async def pop(self) -> None:
-        """Drop the last unit."""
-        await self._cut_units(self.end - self.unit_size)
+    async def keep_to(self, index: int) -> None:
+        """Drop the units from ``index`` on, durably."""
+        await self._cut_units(index * self.unit_size)
 
     def last_unit(self) -> tuple[int, int, int] | None:
-        """Index, physical offset and size of the last unit that is no filler."""
-        if self.end <= self.files.first or not self.files.files:
-            return None
+        """As :meth:`unit_before` the end."""
         if self._last is not None and self._last[0] == self.count_end - 1:
             return self._last
-        position = self.end - self.unit_size
+        return self.unit_before(self.count_end)
+
+    def unit_before(self, index: int) -> tuple[int, int, int] | None:
+        """Index, physical offset and size of the unit before ``index``; None for none, and for a filler."""
+        position = (index - 1) * self.unit_size
+        if not self.files.files or position < self.files.first:
+            return None
         offset, size = self._place(position)
-        return None if size == FILLER_SIZE else (position // self.unit_size, offset, size)
+        return None if size == FILLER_SIZE else (index - 1, offset, size)
 
     def expire(self, log_min: int) -> int:
         """Give up the files whose records are all gone; the last file stays. How many.

@@ -13,7 +13,7 @@ from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues
 from rmqha.store.aio.index_files import IndexFiles
 from rmqha.store.aio.queue_files import QueueFiles
-from rmqha.store.consume_queue import FILLER_SIZE, Unit
+from rmqha.store.consume_queue import EXT_ADDRESSES_END, FILLER_SIZE, Unit
 from rmqha.store.record import Head, Record, decode
 
 FOUND = "FOUND"
@@ -141,13 +141,22 @@ class Reader:
             yield unit.physical_offset, unit.size, unit.base_offset + unit.batch_size
 
     def unit(self, topic: str, queue_id: int, offset: int) -> Unit | None:
-        """The unit at an offset of a plain queue; None when there is none, or only a filler."""
+        """The unit at an offset of a plain queue; None when there is none, or only a filler.
+
+        Raises:
+            NotInMemory: for who looks by ``ColdReads``, where only the record has its tags code.
+        """
         queue = self._queue(topic, queue_id)
         if queue is None or queue.batch:
             return None
         if not queue.min_offset(self._log.min_offset) <= offset < queue.max_offset:
             return None
         unit = queue.unit(offset)
+        if unit.tags_code < EXT_ADDRESSES_END:
+            found = self._record(unit.physical_offset)
+            if found is not None:
+                buffer, head = found
+                unit = unit._replace(tags_code=self._queues.code_of(head, buffer))
         return None if unit.size == FILLER_SIZE else unit
 
     def look(self, offset: int) -> Record | None:

@@ -1,0 +1,152 @@
+"""A topic's end takes its queues along: wherever the log loses the record of it, they must be back.
+
+Else messages that were acknowledged are in the log and in no queue, and the next message of the topic
+takes the number of the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rmqha.sim.disk import SimDisk
+from rmqha.sim.loop import HOST, SimLoop
+from rmqha.store.aio.message_store import MessageStore
+from rmqha.store.metadata_records import METADATA_TOPIC, ended_property
+from tests.store.harness import bodies, message, new_disk, sim_store, simulate
+
+PAID = "Payments"
+OLD = [b"old-%d" % number for number in range(20)]
+LATER_FILES_S = 6.0
+"""The checkpoint vouches for what is older: a start after a crash does not read it once more."""
+
+
+async def with_old_messages(loop: SimLoop, disk: SimDisk) -> MessageStore:
+    """A store whose messages of the topic stand in files before the newest."""
+    store = sim_store(loop, disk)
+    await store.open()
+    for body in OLD:
+        store.append(message(topic=PAID, body=body))
+    await asyncio.sleep(LATER_FILES_S)
+    for _ in range(2):
+        while store.max_offset % store.file_size < store.file_size - 1500:
+            store.append(message(body=bytes(1000)))
+        for _ in range(3):
+            store.append(message(body=bytes(1000)))
+        await asyncio.sleep(LATER_FILES_S)
+    return store
+
+
+def put_end(store: MessageStore, *, told: bool) -> None:
+    """The topic ends: by its record, or only by the first message of its next life."""
+    if told:
+        store.append(message(topic=METADATA_TOPIC, properties=ended_property([PAID]), body=b"{}"))
+    else:
+        store.queues.next_offsets[PAID.encode(), 0] = 0
+        store.append(message(topic=PAID, body=b"new"))
+
+
+async def queue_after_start(loop: SimLoop, disk: SimDisk, end: int) -> tuple[bool, list[bytes]]:
+    """Whether the log has still what ended the topic, and what is in the topic's queue."""
+    store = sim_store(loop, disk)
+    await store.open()
+    await store.wait_dispatched(store.max_offset)
+    has_end, found = store.max_offset > end, bodies(store, topic=PAID)
+    assert store.append(message(topic=PAID)).queue_offset == len(found)
+    await store.close()
+    return has_end, found
+
+
+def die(loop: SimLoop, disk: SimDisk, *, power: bool) -> None:
+    """The process is killed, or the machine loses its power."""
+    if power:
+        disk.power_cut()
+    HOST.set(None)
+    loop.end_host("store")
+
+
+async def ends_and_dies(
+    loop: SimLoop, disk: SimDisk, seed: int, *, told: bool
+) -> tuple[bool, list[bytes]]:
+    """The topic ends, and the power goes soon after."""
+    HOST.set("store")
+    store = await with_old_messages(loop, disk)
+    end = store.max_offset
+    put_end(store, told=told)
+    await asyncio.sleep(0.003 * seed)
+    die(loop, disk, power=True)
+    return await queue_after_start(loop, disk, end)
+
+
+async def is_cut_and_dies(
+    loop: SimLoop, disk: SimDisk, seed: int, *, power: bool
+) -> tuple[bool, list[bytes]]:
+    """The topic has ended, a new master does not know of it, and the process dies as it cuts its log."""
+    HOST.set("store")
+    store = await with_old_messages(loop, disk)
+    end = store.max_offset
+    put_end(store, told=True)
+    await asyncio.sleep(3)
+    assert not store.reader.has_topic(PAID)
+    cut = asyncio.create_task(store.truncate(end))
+    await asyncio.sleep(0.001 * seed)
+    die(loop, disk, power=power)
+    await asyncio.wait([cut])
+    return await queue_after_start(loop, disk, end)
+
+
+async def starts_and_dies(
+    loop: SimLoop, disk: SimDisk, seed: int, *, told: bool
+) -> tuple[bool, list[bytes]]:
+    """The process was killed as the topic ended, and the power goes while the next one starts."""
+    HOST.set("store")
+    store = await with_old_messages(loop, disk)
+    end = store.max_offset
+    put_end(store, told=told)
+    die(loop, disk, power=False)
+    HOST.set("store")
+    start = asyncio.create_task(sim_store(loop, disk).open())
+    await asyncio.sleep(0.001 * seed)
+    die(loop, disk, power=True)
+    await asyncio.wait([start])
+    return await queue_after_start(loop, disk, end)
+
+
+def played(seed: int, story: Callable[..., Any], **how: bool) -> tuple[bool, list[bytes]]:
+    """What a story of its own loop and disk ends with."""
+    loop = SimLoop()
+    try:
+        found: tuple[bool, list[bytes]] = simulate(story(loop, new_disk(seed), seed, **how), loop)
+    finally:
+        loop.close()
+    return found
+
+
+@pytest.mark.parametrize("story", [ends_and_dies, starts_and_dies])
+@pytest.mark.parametrize("told", [True, False])
+def test_queue_when_the_power_takes_its_topic_s_end_then_it_has_its_messages(
+    *, story: Callable[..., Any], told: bool
+) -> None:
+    """Its files went for good before the record of the end was durable."""
+    ends = set()
+    for seed in range(24):
+        has_end, found = played(seed, story, told=told)
+        assert found == (([] if told else [b"new"]) if has_end else OLD), seed
+        ends.add(has_end)
+    assert ends == {True, False}
+
+
+@pytest.mark.parametrize("power", [True, False])
+def test_queue_when_its_topic_s_end_is_cut_and_the_process_dies_then_it_has_its_messages(
+    *, power: bool
+) -> None:
+    """That the log is read from its begin was in memory only, and the checkpoint said otherwise."""
+    ends = set()
+    for seed in range(12):
+        has_end, found = played(seed, is_cut_and_dies, power=power)
+        assert found == ([] if has_end else OLD), seed
+        ends.add(has_end)
+    assert ends == {True, False}
