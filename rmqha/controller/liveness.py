@@ -59,7 +59,7 @@ class LiveBroker(Struct, eq=False):
         unsaid: it is heard over a new connection and has not said yet what it has; what is known of that
             may be of a process before.
         priority: ``electionPriority``, smaller is preferred.
-        stalled_ms: for how long its disk has not answered, as it said last.
+        stalled_ms: for how long its disk has not answered, or has been full, as it said last.
         learner: it said that it shall never be master.
         leased: it said that it acknowledges nothing alone for longer than it was promised.
         revived: its last sign of life brought it (back) to life.
@@ -183,7 +183,7 @@ class Liveness:
         timeout_ms = asked_ms if asked_ms >= 1 else DEFAULT_TIMEOUT_MS
         broker.timeout_ms = min(timeout_ms, most_ms)
         broker.priority = beat.election_priority
-        broker.stalled_ms = beat.stalled_ms
+        broker.stalled_ms = max(beat.stalled_ms, beat.no_room_ms)
         broker.learner = beat.async_learner
         broker.leased = beat.write_lease
         # A heartbeat still buffered in an older connection must not pull the entry back to it.

@@ -177,7 +177,7 @@ class ControllerConfig(Struct):
     @property
     def config_path(self) -> str:
         """The file that a changed configuration is kept in."""
-        return os.path.realpath(self.values["configStorePath"])
+        return os.path.abspath(self.values["configStorePath"])
 
     @property
     def this(self) -> Peer:

@@ -156,7 +156,7 @@ class NamesrvConfig(Struct):
     @property
     def config_path(self) -> str:
         """The file that a changed configuration is kept in."""
-        return os.path.realpath(self.values["configStorePath"])
+        return os.path.abspath(self.values["configStorePath"])
 
     def route_settings(self) -> RouteSettings:
         """What the cores need; taken anew after a change."""

@@ -38,10 +38,11 @@ class Heartbeat(Struct, rename="camel", gc=False):
         confirm_offset: in bytes, -1 when not said.
         heartbeat_timeout_mills: how long this sign of life lasts; below 1 when not said.
         election_priority: smaller is preferred.
-        stalled_ms: for how long it has stood still, or waited for its disk or for room on it; only brokers
-            of this kind say it.
+        stalled_ms: for how long it has stood still, or waited for its disk; only brokers of this
+            kind say it.
         async_learner: it copies the log and shall never be master; as above.
         write_lease: as master it acknowledges nothing alone for longer than it was promised; as above.
+        no_room_ms: for how long its disk has been too full for what a master must do; as above.
         broker_addr: its address, which is all that brokers of 5.0.0 and 5.1.0 say of who they are.
     """
 
@@ -57,6 +58,7 @@ class Heartbeat(Struct, rename="camel", gc=False):
     async_learner: bool = False
     write_lease: bool = False
     broker_addr: str = ""
+    no_room_ms: _Int64 = 0
 
     @classmethod
     def of(cls, ext_fields: Mapping[str, str] | None) -> Heartbeat:
@@ -76,6 +78,7 @@ class Heartbeat(Struct, rename="camel", gc=False):
             bool_field(fields, "asyncLearner"),
             bool_field(fields, "writeLease"),
             fields.get("brokerAddr", ""),
+            long_field(fields, "noRoomMs", 0),
         )
 
 

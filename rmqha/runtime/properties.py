@@ -161,7 +161,8 @@ def edited(text: str, changed: Mapping[str, str]) -> str:
     with one key the last counts.
     """
     left = dict(changed)
-    lines = text.splitlines(keepends=True)
+    # Java's readers part lines at these alone, and whoever has split anywhere else writes into a value.
+    lines = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$", text)
     last: dict[str, int] = {}
     for at, line in enumerate(lines):
         if line.rstrip("\r\n").endswith("\\") or (
@@ -174,8 +175,10 @@ def edited(text: str, changed: Mapping[str, str]) -> str:
         if key in left:
             lines[at] = format_properties({key: left.pop(key)})
     found = "".join(lines)
-    if left and found and not found.endswith("\n"):
+    if left and found and not found.endswith(("\r", "\n")):
         found += "\n"
+    if left and found.rstrip("\r\n").endswith("\\"):
+        found += "\n"  # a line that goes on would take the next one in
     found += format_properties(left)
     wrong = {key: value for key, value in changed.items() if _value(found, key) != value}
     return found + format_properties(wrong)

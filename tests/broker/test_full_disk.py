@@ -151,12 +151,32 @@ def test_master_when_it_dies_then_a_slave_with_room_is_elected_before_one_withou
                 one.store.dispatcher.lacks_space = True
             else:
                 one.store.expiring.is_disk_full = True
-        dead.store.expiring.is_disk_full = True  # who reigns says nothing of it
+        dead.store.expiring.is_disk_full = True  # nobody is elected for that
         cluster.run_for(3_000)
         assert master_of(cluster) is dead
         cluster.kill(next(host for host, one in cluster.replicas.items() if one is dead))
         cluster.until(lambda: cluster.master() not in (None, dead), "another master")
         assert master_of(cluster) is by_id[0 if full == "both of them" else 1]
+
+
+def test_heartbeat_when_a_disk_is_full_then_it_says_so_from_the_first_one_on_and_no_longer_than_that() -> (
+    None
+):
+    """In a field of its own: a controller takes one that stands still for somebody else's word."""
+    with ReplicaCluster(seed=45, replicas=1) as cluster:
+        cluster.boot_all()
+        master = master_of(cluster)
+        report = master._log_report
+        assert {"noRoomMs", "stalledMs"}.isdisjoint(report.heartbeat_fields())
+        master.store.expiring.is_disk_full = True
+        said = report.heartbeat_fields()
+        assert ("stalledMs" in said, said["noRoomMs"]) == (False, "1")
+        cluster.run_for(2_000)
+        assert int(report.heartbeat_fields()["noRoomMs"]) >= 1_900
+        master.store.expiring.is_disk_full = False
+        assert "noRoomMs" not in report.heartbeat_fields()
+        master.store.dispatcher.lacks_space = True
+        assert report.heartbeat_fields()["noRoomMs"] == "1"
 
 
 def test_status_when_log_and_queues_have_disks_of_their_own_then_28_tells_each() -> None:

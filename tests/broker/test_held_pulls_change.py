@@ -127,6 +127,37 @@ def test_pull_when_nobody_may_read_there_any_more_then_it_is_refused_as_a_new_on
     assert fresh.code == refusal
 
 
+def test_pull_when_its_group_is_deleted_then_it_is_refused_and_makes_none(
+    alone: ReplicaCluster,
+) -> None:
+    """A group that is made at first use comes back by a new request alone."""
+    one = master_of(alone)
+    client = Subscriber(alone, one.config.address)
+    assert client.beat(GROUP, TOPIC).code == 0
+    number = held(alone, client, sysFlag=6, subscription="*")
+    assert one.groups.table.get(GROUP) is not None
+    deleted = alone.ask(one.config.address, 207, {"groupName": GROUP, "cleanOffset": "true"})
+    assert deleted.code == 0
+    put(alone, 1)
+    alone.until(lambda: number in client.answers, "the answer", 500)
+    assert client.answers[number].code == 26
+    assert one.groups.table.get(GROUP) is None
+
+
+def test_pull_when_another_member_wants_other_topics_then_it_is_served_as_it_asked(
+    alone: ReplicaCluster,
+) -> None:
+    """Members should all want the same. A pull that has waited is not refused because they do not."""
+    client = Subscriber(alone, master_of(alone).config.address)
+    assert client.beat(GROUP, TOPIC, expression="TagA").code == 0
+    number = held(alone, client)
+    other = Subscriber(alone, master_of(alone).config.address, "c2")
+    assert other.beat(GROUP, "Other", version=9).code == 0
+    put(alone, 1)
+    alone.until(lambda: number in client.answers, "the answer", 500)
+    assert client.answers[number].code == 0
+
+
 @pytest.mark.parametrize("code", [11, 200050])
 def test_request_when_it_waits_then_it_keeps_no_body(alone: ReplicaCluster, code: int) -> None:
     """A hundred thousand may wait, with as many frames of 16 MiB that no bound counts."""

@@ -364,6 +364,23 @@ def test_watcher_when_only_it_was_heard_then_the_broker_s_own_connection_takes_o
     assert not alive(live, 6_100)
 
 
+def test_broker_when_its_disk_is_full_then_its_own_connection_is_bound_and_what_it_has_is_seen() -> (
+    None
+):
+    """It came back with less, over a new connection, and the old one was never seen to close. Taken for
+    somebody else's word it was not held back from an election, and dead when the old one timed out."""
+    live = Liveness(close_grace_ms=100)
+    beat(live, 0, 1, epoch=1, maxOffset=1_000, confirmOffset=1_000)
+    beat(live, 2_000, 2, epoch=1, maxOffset=400, confirmOffset=400, noRoomMs=1)
+    one = live.info("c", "a", ONE)
+    assert one is not None
+    assert (one.max_offset, one.lacks_to, one.stalled_ms) == (400, 1_000, 1)
+    live.connection_closed(3_000, 1)
+    assert alive(live, 3_200)
+    beat(live, 4_000, 2, epoch=1, maxOffset=400, confirmOffset=400)
+    assert one.stalled_ms == 0
+
+
 def test_relayed_when_the_connection_was_closed_here_then_it_is_no_sign_of_life() -> None:
     """The broker ended, or knows that it is given up: what a peer heard was before that."""
     live = Liveness(close_grace_ms=100)

@@ -15,6 +15,7 @@ from rmqha.runtime.properties import (
     CHANGE_BYTES_MAX,
     CHANGE_LINES_MAX,
     SECRET_WORDS,
+    edited,
     format_properties,
     parse_properties,
     shown_properties,
@@ -172,3 +173,15 @@ def test_line_when_it_has_very_many_parts_then_it_is_joined_once() -> None:
     found = parse_properties("a=" + "bcdef\\\n" * count + "g")
     assert found == {"a": "bcdef" * count + "g"}
     assert time.process_time() - begun < 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x=1\u2028a=5\n", "x=1\x85a=5\n", "x=1\x0ba=5", "x=1\x0ca=5\na=3\n", "a=1\\", "x=1\r\na=3\r\ny=2\r\n",
+     "x=1\ra=3\ry=2", "a=1\\\n", ""],
+)  # fmt: skip
+def test_text_when_edited_then_all_other_keys_have_the_values_of_before(text: str) -> None:
+    """Lines end where Java's readers end them, and a last line that goes on takes nothing in."""
+    before = parse_properties(text)
+    for key in ("a", "b"):
+        assert parse_properties(edited(text, {key: "7"})) == before | {key: "7"}

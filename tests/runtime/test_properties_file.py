@@ -91,3 +91,25 @@ async def test_writers_when_many_then_none_writes_over_another(tmp_path: Path) -
     file = of(path)
     await asyncio.gather(*(file.change({f"k{number}": "1"}) for number in range(20)))
     assert len(parse_properties(path.read_text())) == 20
+
+
+async def test_file_when_its_link_is_switched_then_the_next_write_goes_where_it_leads(
+    tmp_path: Path,
+) -> None:
+    """A release is switched, and the next start reads what the link leads to by then."""
+    for name in ("v1", "v2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "own.conf").write_text("a=1\n")
+    link = tmp_path / "current"
+    link.symlink_to("v1")
+    file = of(link / "own.conf")
+    link.unlink()
+    link.symlink_to("v2")
+    await file.change({"a": "2"})
+    assert (tmp_path / "v1" / "own.conf").read_text() == "a=1\n"
+    assert (tmp_path / "v2" / "own.conf").read_text() == "a=2\n"
+    single = tmp_path / "single.conf"
+    single.symlink_to("v1/own.conf")
+    await of(single).change({"a": "3"})
+    assert single.is_symlink()
+    assert (tmp_path / "v1" / "own.conf").read_text() == "a=3\n"

@@ -111,7 +111,7 @@ MUTANTS = (
         "a message is stored more often than it was sent",
     ),
     (ack_before_append, POWER_MAY_FAIL, 760, "an acknowledged record is lost"),
-    (truncate_without_erase, POWER_MAY_FAIL, 1098, "two histories of one epoch"),
+    (truncate_without_erase, POWER_MAY_FAIL, 1227, "two histories of one epoch"),
     (
         confirm_offset_from_connected_slaves_only,
         MEMORY_ONLY,

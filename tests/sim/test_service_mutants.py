@@ -259,7 +259,7 @@ MUTANTS = (
     (commits_come_twice, 5, TWICE),
     (delays_are_twenty_seconds_late, 5, "a delayed message is late"),
     (invisible_time_is_halved, 6, EARLY),
-    (changed_invisible_time_is_ignored, 1, EARLY),
+    (changed_invisible_time_is_ignored, 8, EARLY),
     (delivered_without_properties, 5, "a message is delivered with other properties"),
     (timers_count_when_they_are_in_the_log, 13, "a message that was acknowledged is popped again"),
     (positions_are_written_before_the_log, 230, "a timer is late"),

@@ -5,6 +5,7 @@ What may change, and the answer, is decided by ``config_requests.py``; here the 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 
 from rmqha.base.errors import DiskFailed
@@ -47,7 +48,7 @@ class ConfigChanges:
     ) -> None:
         self._config = config
         path = config.config_path
-        self.file = PropertiesFile(disk, path, is_edited=path == config.own_path)
+        self.file = PropertiesFile(disk, path, is_edited=os.path.realpath(path) == config.own_path)
         self._tasks = tasks
         self._log = log
         self._on_changed = on_changed

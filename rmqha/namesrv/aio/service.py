@@ -336,7 +336,7 @@ class NameServer:
 
 def _config_file(config: NamesrvConfig, disk: Disk, other: PropertiesFile | None) -> PropertiesFile:
     path = config.config_path
-    if other is None or other.path != path:
+    if other is None or os.path.realpath(other.path) != os.path.realpath(path):
         return PropertiesFile(disk, path, is_edited=config.is_own_file)
     other.is_edited = True  # neither knows what the other has changed
     return other

@@ -20,7 +20,8 @@ class PropertiesFile:
     written whole.
 
     Args:
-        path: absolute, with links resolved: a link that is written over is a link no more.
+        path: absolute. A link is followed at each write: one that is written over is a link no more,
+            and one may be switched to another file while the process runs.
         is_edited: only lines of changed keys change.
     """
 
@@ -63,13 +64,13 @@ class PropertiesFile:
             await self._replace(changed, dict)
 
     async def _replace(self, changed: Mapping[str, str], whole: Whole) -> None:
-        text = None
+        text, path = None, os.path.realpath(self.path)
         if self.is_edited:
             try:
-                before = (await self._disk.read(self.path)).decode("utf-8", "surrogateescape")
+                before = (await self._disk.read(path)).decode("utf-8", "surrogateescape")
             except FileNotFoundError:
                 before = format_properties(whole())
             text = edited(before, changed)
-        await self._disk.make_dirs(os.path.dirname(self.path))
+        await self._disk.make_dirs(os.path.dirname(path))
         content = format_properties(whole()) if text is None else text
-        await self._disk.write_atomic(self.path, content.encode("utf-8", "surrogateescape"))
+        await self._disk.write_atomic(path, content.encode("utf-8", "surrogateescape"))

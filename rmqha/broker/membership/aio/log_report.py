@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmqha.broker.membership.stall_page import Facts
-from rmqha.ha.events import Role
 from rmqha.ha.ha_core import HaCore
 from rmqha.store.aio.message_store import MessageStore
 
@@ -58,21 +57,23 @@ class LogReport:
         }
         if self._is_learner:
             fields["asyncLearner"] = "true"
-        waited_ms = max(self._store.writes.oldest_ms, self._full_ms())
-        return fields | {"stalledMs": str(waited_ms)} if waited_ms >= STALL_TOLD_MS else fields
+        waited_ms, full_ms = self._store.writes.oldest_ms, self._full_ms()
+        if waited_ms >= STALL_TOLD_MS:
+            fields["stalledMs"] = str(waited_ms)
+        if full_ms:
+            fields["noRoomMs"] = str(full_ms)
+        return fields
 
     def _full_ms(self) -> int:
-        """For how long a slave has had no room for what a master must do; 0 while there is.
+        """For how long there has been no room for what a master must do; 0 while there is.
 
         A replica whose log has a place for more may still be in sync. As master it would refuse every
         send, or wait for its queues, while another one has room.
         """
-        core, store = self._core(), self._store
-        is_full = store.dispatcher.lacks_space or store.expiring.is_disk_full
-        if not is_full or core is None or core.role is Role.MASTER:
+        store, now_ms = self._store, self._now_ms()
+        if not (store.dispatcher.lacks_space or store.expiring.is_disk_full):
             self._full_since_ms = None
             return 0
-        now_ms = self._now_ms()
         if self._full_since_ms is None:
             self._full_since_ms = now_ms
-        return max(now_ms - self._full_since_ms, STALL_TOLD_MS)
+        return max(1, now_ms - self._full_since_ms)

@@ -15,6 +15,7 @@ from rmqha.broker.pull.aio.asked import Asked, logically
 from rmqha.broker.pull.aio.logical_pulls import LogicalPulls, Place, answer_fields, is_read_through
 from rmqha.broker.pull.aio.ports import Broker
 from rmqha.broker.pull.aio.waiting_pulls import WaitingPulls
+from rmqha.broker.pull.filters import Matches
 from rmqha.broker.pull.refusals import read_refusal
 from rmqha.broker.pull.request import (
     SCAN_MAX,
@@ -37,6 +38,8 @@ from rmqha.statictopic.translate import PullAnswer
 from rmqha.store.aio.pulling import FETCHES_MAX, Pulled
 
 OFFSET_RESET = "OFFSET_RESET"
+UNSAID = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
+"""Why a new pull is refused while a heartbeat is late, or members want different topics."""
 
 
 class PullProcessor:
@@ -126,34 +129,50 @@ class PullProcessor:
         request: RemotingCommand,
         pull: PullRequest,
         place: Place | None,
-        before: Subscription | None = None,
     ) -> Asked | Refusal:
         broker, name = self._broker, pull.consumer_group
         refusal = self.refusal()
         if refusal is not None:
             return refusal
-        # One that has waited makes no group: whoever has deleted it does not want it back.
-        may_write = before is None and broker.role is Role.MASTER
-        group = broker.groups.find(name, may_write=may_write)
+        group = broker.groups.find(name, may_write=broker.role is Role.MASTER)
         topic = broker.topics.table.get(pull.topic)
-        wanted = check_pull(pull, group, topic, broker.consumers.get(name), before)
+        wanted = check_pull(pull, group, topic, broker.consumers.get(name))
         if isinstance(wanted, Refusal) or group is None:
             return wanted if isinstance(wanted, Refusal) else Refusal(ResponseCode.SYSTEM_ERROR, "")
-        enabled = broker.config.boolean("enablePropertyFilter")
-        matches = check_filter(pull, wanted, broker.selectors, enabled=enabled)
+        matches = self._filter(pull, wanted)
         if isinstance(matches, Refusal):
             return matches
         return Asked(connection, request, pull, group, wanted, matches, place)
 
+    def _filter(self, pull: PullRequest, wanted: Subscription) -> Matches | Refusal | None:
+        enabled = self._broker.config.boolean("enablePropertyFilter")
+        return check_filter(pull, wanted, self._broker.selectors, enabled=enabled)
+
     def again(self, asked: Asked) -> Asked | Refusal:
         """A pull that has waited, by what is true now; itself where it wants what it wanted.
 
-        Its group may be switched off by now, its topic be gone, and its consumer's selector another
-        one: what the old one passed over may be what the new one wants.
+        Its group may be gone or switched off by now, its topic be gone, and its consumer's selector
+        another one: what the old one passed over may be what the new one wants. Where nobody says any
+        more what the group wants of the topic, it is what it was.
         """
-        connection, request, pull, _, before, _, place = asked
-        now = self._checked(connection, request, pull, place, before)
-        return now if isinstance(now, Refusal) or now.wanted != before else asked
+        broker, pull, before = self._broker, asked.pull, asked.wanted
+        refusal = self.refusal()
+        if refusal is not None:
+            return refusal
+        name, is_master = pull.consumer_group, broker.role is Role.MASTER
+        # No group is made for it: whoever has deleted it does not want it back.
+        is_served = not is_master or broker.groups.is_served(name)
+        group = broker.groups.find(name, may_write=False) if is_served else None
+        topic = broker.topics.table.get(pull.topic)
+        wanted = check_pull(pull, group, topic, broker.consumers.get(name), before)
+        if isinstance(wanted, Refusal):
+            return asked if wanted.code in UNSAID else wanted
+        if wanted == before:
+            return asked
+        matches = self._filter(pull, wanted)
+        if isinstance(matches, Refusal):
+            return matches
+        return asked._replace(group=group or asked.group, wanted=wanted, matches=matches)
 
     def serve(self, asked: Asked, found: Pulled, *, may_wait: bool) -> None:
         """Answer with what was found, or later: once it is in memory, or there is something."""
