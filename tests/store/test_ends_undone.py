@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from rmqha.sim.disk import SimDisk
 from rmqha.sim.loop import HOST, SimLoop
+from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.metadata_records import METADATA_TOPIC, ended_property
 from tests.store.harness import bodies, message, new_disk, sim_store, simulate
@@ -150,3 +152,38 @@ def test_queue_when_its_topic_s_end_is_cut_and_the_process_dies_then_it_has_its_
         assert found == ([] if has_end else OLD), seed
         ends.add(has_end)
     assert ends == {True, False}
+
+
+@pytest.mark.costly
+def test_start_when_many_topics_have_ended_then_no_byte_of_the_log_is_written_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With 50 of them a start wrote all of a log again 50 times."""
+    written: list[tuple[int, int]] = []
+    again = CommitLog.sync_again
+
+    async def noted(self: CommitLog, low: int, high: int) -> None:
+        written.append((low, high))
+        await again(self, low, high)
+
+    async def story(loop: SimLoop, disk: SimDisk, seed: int) -> None:
+        HOST.set("store")
+        store = await with_old_messages(loop, disk)
+        for number in range(12):
+            topic = f"Ended{number}"
+            store.append(message(topic=topic))
+            store.append(
+                message(topic=METADATA_TOPIC, properties=ended_property([topic]), body=b"{}")
+            )
+        die(loop, disk, power=False)
+        monkeypatch.setattr(CommitLog, "sync_again", noted)
+        HOST.set("store")
+        second = sim_store(loop, disk)
+        await second.open()
+        await second.close()
+
+    played(1, story)
+    assert len(written) > 10
+    assert all(high <= low for (_, high), (low, _) in pairwise(written[:-1]))
+    # The open itself writes what was not vouched for once more, at most.
+    assert sum(high - low for low, high in written) <= 2 * (written[-1][1] - written[0][0])

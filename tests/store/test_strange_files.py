@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -93,3 +95,29 @@ async def test_checkpoint_when_it_is_too_short_then_what_it_lacks_counts_as_zero
     assert bodies(again) == [b"0"]
     await again.close()
     assert path.stat().st_size == SIZE
+
+
+async def test_store_when_a_folder_beside_its_files_may_not_be_looked_into_then_it_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system of its own has lost+found, which only root may read; and a power cut leaves a file
+    of another length, for which folders are looked for."""
+    store = real_store(tmp_path)
+    await store.open()
+    store.append(message(0, body=b"kept"))
+    await store.close()
+    log = tmp_path / "commitlog"
+    (log / "lost+found").mkdir()
+    (log / f"{16_384:020}").touch()
+    real = os.scandir
+
+    def scandir(path: str) -> Any:
+        if str(path).endswith("lost+found"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    again = real_store(tmp_path)
+    await again.open()
+    assert bodies(again) == [b"kept"]
+    await again.close()

@@ -123,7 +123,10 @@ async def _begun_aside(disk: Disk, directory: str) -> str | None:
     """Why a store is being set aside, if an earlier start has begun with that and not ended."""
     if layout.ASIDE_MARK not in await disk.list_dir(directory):
         return None
-    said = await read_durable(disk, os.path.join(directory, layout.ASIDE_MARK))
+    try:
+        said = await read_durable(disk, os.path.join(directory, layout.ASIDE_MARK))
+    except StoreCorrupted as error:
+        return str(error)  # that it is there says enough
     return said.decode(errors="replace")
 
 

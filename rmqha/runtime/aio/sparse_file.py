@@ -368,6 +368,8 @@ def survey(path: str, head_bytes: int) -> dict[str, list[Surveyed]]:
         return {}
     with os.scandir(path) as entries:
         folders = sorted(entry.name for entry in entries if entry.is_dir())
+    if not head_bytes:
+        return {folder: [] for folder in folders}  # not all of them may be looked into
     return {folder: _files_of(f"{path}/{folder}", head_bytes) for folder in folders}
 
 

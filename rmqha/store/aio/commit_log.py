@@ -379,6 +379,7 @@ class CommitLog:
             for place in range(within - within % mmap.PAGESIZE, end, mmap.PAGESIZE):
                 file.write(place, file.buffer[place : place + 1])
             at += end - within
+            await asyncio.sleep(0)
         await self.sync(low, high)
 
     def file_of(self, offset: int) -> tuple[memoryview, int]:

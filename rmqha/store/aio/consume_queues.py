@@ -298,13 +298,20 @@ class ConsumeQueues:
     @property
     def lost_from(self) -> int | None:
         """Some records at or after it lost their units with a queue's file; None for none."""
-        lost = (queue.lost_from for queue in self._gapped)
+        lost = (queue.lost_from for queue in self._made_anew())
         return min((one for one in lost if one is not None), default=None)
 
     async def drop_beyond(self) -> None:
-        """Delete the files that stand behind a missing one, once ``lost_from`` is noted durably."""
-        for queue in self._gapped:
+        """Delete the files that stand behind a missing one, once ``lost_from`` is noted durably.
+
+        Not those of light queues, which nobody makes anew: they stay where they are, unread.
+        """
+        for queue in self._made_anew():
             await queue.drop_beyond()
+
+    def _made_anew(self) -> list[QueueFiles]:
+        light = {id(one) for key, one in self.queues.items() if key[0].startswith(_LIGHT)}
+        return [queue for queue in self._gapped if id(queue) not in light]
 
     async def forget(self, offset: int) -> None:
         """Drop the units that recovery makes anew, durably: of records at or after ``offset``.
@@ -327,33 +334,48 @@ class ConsumeQueues:
         touched = [key async for key in self._in_turns() if self.queues[key].indexed_end > offset]
         await self._for_each(touched, lambda _, queue: queue.cut(offset))
 
-    async def drop_strangers(self, log: CommitLog) -> None:
+    async def drop_strangers(self, log: CommitLog, *, clean: bool) -> None:
         """Drop last units that name no record of their own queue: what a torn page left, or a cut of
         Java's, which leaves units where they are.
 
         Those of light queues all name records of other topics; a record is enough for them.
+
+        Args:
+            clean: after a stop in order. Nobody makes anew then what goes here, so a unit stays that
+                names a damaged record, or one of another number: Java appends all the same where
+                a queue's order is wrong.
         """
         for number, key in enumerate(sorted(self.queues)):
             if number % TURN_QUEUES == 0:
                 await asyncio.sleep(0)
-            await self._drop_strangers_of(key, self.queues[key], log)
+            await self._drop_strangers_of(key, self.queues[key], log, clean=clean)
 
-    async def _drop_strangers_of(self, key: Key, queue: QueueFiles, log: CommitLog) -> None:
-        end, last, is_light = queue.count_end, queue.last_unit(), key[0].startswith(_LIGHT)
-        while last is not None:
-            index, offset, size = last
-            if offset < log.min_offset:
+    async def _drop_strangers_of(
+        self, key: Key, queue: QueueFiles, log: CommitLog, *, clean: bool
+    ) -> None:
+        end, last = queue.count_end, queue.last_unit()
+        while last is not None and last[1] >= log.min_offset:
+            numbered = not (clean or queue.batch)
+            if not await self._is_stranger(key, last, log, clean=clean, numbered=numbered):
                 break
-            _, head = log.check(offset)
-            is_own = (head.topic, head.queue_id) == key
-            is_own &= queue.batch or head.queue_offset == index
-            if head.size == size and (is_own or is_light):
-                break
-            end, last = index, queue.unit_before(index)
-            if index % TURN_ENDS == 0:
+            end, last = last[0], queue.unit_before(last[0])
+            if end % TURN_ENDS == 0:
                 await asyncio.sleep(0)
         if end < queue.count_end:
             await queue.keep_to(end)
+
+    async def _is_stranger(
+        self, key: Key, unit: tuple[int, int, int], log: CommitLog, *, clean: bool, numbered: bool
+    ) -> bool:
+        index, offset, size = unit
+        _, head = log.check(offset)
+        is_own = (head.topic, head.queue_id) == key
+        is_own &= not numbered or head.queue_offset == index
+        if clean and head.size < 0 and offset < log.max_offset:
+            start = await log.record_start(offset, 0)
+            # Within a whole record. Else it is a damaged one's, which its replicas may mend.
+            return start < offset < start + log.check(start)[1].size
+        return head.size != size or not (is_own or key[0].startswith(_LIGHT))
 
     async def sync(self) -> None:
         """Make all queues durable; raises DiskFailed. They may be cut, and go, meanwhile.

@@ -6,7 +6,6 @@ Source: RocketMQ's protocol as observed; what may be cut is decided by ``store/r
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 from msgspec import Struct
 
@@ -154,10 +153,9 @@ class Loader:
             await self._queues.forget(segments[first].start)
         vouched = recovery.vouched(checkpoint, clean=clean)
         walk = self._walk(segments, first, limit, vouched)
-        known = max(checkpoint.flushed_offset or 0, self._log.min_offset)
-        records, dispatched = await self._dispatch(
-            walk, limit, partial(self._log.sync_again, known)
-        )
+        # The file was chosen because all before it is durable.
+        known = max(checkpoint.flushed_offset or 0, segments[first].start)
+        records, dispatched = await self._dispatch(walk, limit, self._flush(known))
         stop = walk.stop
         # Up to here only queues were changed, and they only name whole records.
         found = [*segments, *strays]
@@ -169,13 +167,24 @@ class Loader:
         self._log.start_at(stop.offset)
         if not clean or checkpoint.flushed_offset is None:
             # Units that Java leaves where it cut its log are there after a stop in order, too.
-            await self._queues.drop_strangers(self._log)
+            await self._queues.drop_strangers(self._log, clean=clean)
         await self._queues.sync()
         self._correct_confirm(checkpoint, stop.offset)
         erased = await self._log.cut(stop.offset, stop.offset)
         if self._log.empty:
             await self._queues.clear()
         return Loaded(clean, dispatched, stop.last_timestamp, records, erased)
+
+    def _flush(self, durable: int) -> Flush:
+        """What makes the log durable up to an offset; of what is, nothing is written twice."""
+
+        async def flush(offset: int) -> None:
+            nonlocal durable
+            if offset > durable:
+                await self._log.sync_again(durable, offset)
+                durable = offset
+
+        return flush
 
     def _walk(
         self, segments: list[recovery.Segment], first: int, limit: int, vouched: tuple[int, int]
