@@ -19,10 +19,10 @@ from prometheus_client.core import (
 from rmqha.controller.aio.metrics import BUCKETS_US, ControllerMetrics
 from rmqha.controller.metadata.answers import ELECTION_RESULTS
 from rmqha.controller.metadata.status import Status
-from rmqha.remoting.codes import request_name
+from rmqha.remoting.codes import ResponseCode, request_name
 from rmqha.web.aio.series import Series
 
-RESULTS = sorted(set(ELECTION_RESULTS.values()))
+NOBODY = ELECTION_RESULTS[ResponseCode.CONTROLLER_ELECT_MASTER_FAILED]
 # Java's numbers: unknown 0, candidate 1, follower 2, leader 3.
 ROLES = {"stopped": 0, "pre_candidate": 1, "candidate": 1, "follower": 2, "leader": 3}
 
@@ -127,21 +127,20 @@ class Collector(Series):
         yield led
 
     def _elections(self, status: Status) -> Metric:
-        """Of each set all results, also those that never were: nobody sees the first one of a series
-        that begins with it."""
+        """Of each set what has been, and how often nobody was elected, be it never: an alert does not see
+        the first one of a series that begins with it."""
         family = CounterMetricFamily(
             "election",
             "Elections by result",
             labels=[*self.names, "cluster", "broker_set", "election_result"],
         )
+        never = {(one["cluster"], one["broker_name"], NOBODY): 0 for one in status["broker_sets"]}
         counts = {
             (one["cluster"], one["broker_set"], one["election_result"]): one["count"]
             for one in status["elections"]
         }
-        for one in status["broker_sets"]:
-            for result in RESULTS:
-                key = (one["cluster"], one["broker_name"], result)
-                family.add_metric([*self.values, *key], counts.get(key, 0))
+        for key, count in (never | counts).items():
+            family.add_metric([*self.values, *key], count)
         return family
 
     def _latencies(self) -> Metric:
