@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Generator
 import pytest
 
 from rmqha.base.errors import StoreCorrupted
+from rmqha.controller.aio import raft_store
 from rmqha.controller.aio.raft_store import SET_ASIDE, Opened, open_store
 from rmqha.controller.aio.snapshots import Snapshots
 from rmqha.controller.aio.wal import Wal
@@ -182,3 +183,21 @@ def test_files_set_aside_before_when_a_store_is_damaged_again_then_only_the_new_
         assert names(disk) == {FIRST, FIRST + SET_ASIDE, LAST + SET_ASIDE}
 
     assert not dies_and_starts(segments(damaged=True) | {older: b"old"}, 99, check)
+
+
+def test_mark_when_it_cannot_be_read_then_that_it_is_there_says_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The node refused at every start; what is left of its log may be whole, and is not taken for that."""
+
+    async def damaged(disk: SimDisk, path: str) -> bytes:
+        raise StoreCorrupted(f"{path} cannot be read")
+
+    monkeypatch.setattr(raft_store, "read_durable", damaged)
+
+    def check(disk: MortalDisk, found: Opened) -> None:
+        assert found.content.hard_state.standing == Standing("recovering", "new")
+        assert "cannot be read" in found.damage
+        assert names(disk) >= {FIRST + SET_ASIDE, LAST + SET_ASIDE}
+
+    assert not dies_and_starts(segments(damaged=False) | {layout.ASIDE_MARK: b"x"}, 99, check)
