@@ -22,9 +22,9 @@ from typing import Protocol, TypeVar
 
 SEEDS = range(601, 605)
 WORKERS = 2
-STEPS = ((0.36, 1), (0.5, 2), (0.65, 4), (0.9, 6), (1.2, 8))
+STEPS = ((0.36, 1), (0.5, 2), (0.65, 3), (0.9, 4), (1.2, 6))
 """Up to so many processor seconds a seed, one parameter of so many is run."""
-LEAST_SHARE = 10
+LEAST_SHARE = 8
 
 
 class Named(Protocol):

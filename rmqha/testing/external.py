@@ -16,6 +16,7 @@ from typing import Any, Self
 from msgspec import Struct
 
 from rmqha.base.errors import RmqhaError
+from rmqha.client.brokers import masters_by_set
 from rmqha.remoting import fastjson
 from rmqha.remoting.bodies import ClusterInfo
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -99,15 +100,11 @@ class ExternalClient(ClusterClient):
         return None
 
     def _choose(self, info: ClusterInfo) -> str | None:
-        self._masters = {
-            name: known.broker_addrs[0]
-            for name, known in info.broker_addr_table.items()
-            if 0 in known.broker_addrs
-        }
-        for name, known in sorted(info.broker_addr_table.items()):
-            if self._wanted in (None, name) and 0 in known.broker_addrs:
+        self._masters = masters_by_set(info)
+        for name, address in sorted(self._masters.items()):
+            if self._wanted in (None, name):
                 self._wanted = self._broker_name = name
-                return known.broker_addrs[0]
+                return address
         names = ", ".join(sorted(info.broker_addr_table)) or "none"
         self.last_refusal = f"broker sets there: {names}; with a master and wanted: none"
         return None

@@ -6,6 +6,7 @@ series that these read, with labels that these keep, and expect the rule's own l
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -36,10 +37,11 @@ def fired(case: Any) -> list[tuple[str, Any]]:
     ]
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
 def test_rules_when_played_then_alerts_come_and_go_in_time() -> None:
     """An alert that cannot fire is found out in the night in which it was needed."""
-    assert PROMTOOL is not None
+    if PROMTOOL is None:
+        assert os.environ.get("CI") != "true", "CI plays the rules: .ci/run brings promtool"
+        pytest.skip("promtool is not installed")
     done = subprocess.run(
         [PROMTOOL, "test", "rules", str(PATH)], capture_output=True, text=True, timeout=60,
         check=False,

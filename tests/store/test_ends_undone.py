@@ -7,7 +7,7 @@ takes the number of the first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +22,8 @@ from tests.store.harness import bodies, message, new_disk, sim_store, simulate
 
 PAID = "Payments"
 OLD = [b"old-%d" % number for number in range(20)]
+STEP_S = 0.0005
+"""Between two moments to die at: what lies between two syncs is seldom longer than one."""
 LATER_FILES_S = 6.0
 """The checkpoint vouches for what is older: a start after a crash does not read it once more."""
 
@@ -70,14 +72,30 @@ def die(loop: SimLoop, disk: SimDisk, *, power: bool) -> None:
     loop.end_host("store")
 
 
-async def ends_and_dies(
-    loop: SimLoop, disk: SimDisk, seed: int, *, told: bool
-) -> tuple[bool, list[bytes]]:
-    """The topic ends, and the power goes soon after."""
+async def ended(loop: SimLoop, disk: SimDisk, *, told: bool) -> tuple[MessageStore, int]:
+    """A store in which the topic ends just now, and where its log was at before."""
     HOST.set("store")
     store = await with_old_messages(loop, disk)
     end = store.max_offset
     put_end(store, told=told)
+    return store, end
+
+
+async def dies_amid(
+    loop: SimLoop, disk: SimDisk, seed: int, work: Coroutine[Any, Any, Any], *, power: bool
+) -> None:
+    """The process dies a while after it has begun with something."""
+    task = asyncio.create_task(work)
+    await asyncio.sleep(STEP_S * seed)
+    die(loop, disk, power=power)
+    await asyncio.wait([task])
+
+
+async def ends_and_dies(
+    loop: SimLoop, disk: SimDisk, seed: int, *, told: bool
+) -> tuple[bool, list[bytes]]:
+    """The topic ends, and the power goes soon after."""
+    _, end = await ended(loop, disk, told=told)
     await asyncio.sleep(0.003 * seed)
     die(loop, disk, power=True)
     return await queue_after_start(loop, disk, end)
@@ -87,16 +105,10 @@ async def is_cut_and_dies(
     loop: SimLoop, disk: SimDisk, seed: int, *, power: bool
 ) -> tuple[bool, list[bytes]]:
     """The topic has ended, a new master does not know of it, and the process dies as it cuts its log."""
-    HOST.set("store")
-    store = await with_old_messages(loop, disk)
-    end = store.max_offset
-    put_end(store, told=True)
+    store, end = await ended(loop, disk, told=True)
     await asyncio.sleep(3)
     assert not store.reader.has_topic(PAID)
-    cut = asyncio.create_task(store.truncate(end))
-    await asyncio.sleep(0.001 * seed)
-    die(loop, disk, power=power)
-    await asyncio.wait([cut])
+    await dies_amid(loop, disk, seed, store.truncate(end), power=power)
     return await queue_after_start(loop, disk, end)
 
 
@@ -104,16 +116,10 @@ async def starts_and_dies(
     loop: SimLoop, disk: SimDisk, seed: int, *, told: bool
 ) -> tuple[bool, list[bytes]]:
     """The process was killed as the topic ended, and the power goes while the next one starts."""
-    HOST.set("store")
-    store = await with_old_messages(loop, disk)
-    end = store.max_offset
-    put_end(store, told=told)
+    _, end = await ended(loop, disk, told=told)
     die(loop, disk, power=False)
     HOST.set("store")
-    start = asyncio.create_task(sim_store(loop, disk).open())
-    await asyncio.sleep(0.001 * seed)
-    die(loop, disk, power=True)
-    await asyncio.wait([start])
+    await dies_amid(loop, disk, seed, sim_store(loop, disk).open(), power=True)
     return await queue_after_start(loop, disk, end)
 
 
@@ -127,6 +133,7 @@ def played(seed: int, story: Callable[..., Any], **how: bool) -> tuple[bool, lis
     return found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("story", [ends_and_dies, starts_and_dies])
 @pytest.mark.parametrize("told", [True, False])
 def test_queue_when_the_power_takes_its_topic_s_end_then_it_has_its_messages(
@@ -134,7 +141,7 @@ def test_queue_when_the_power_takes_its_topic_s_end_then_it_has_its_messages(
 ) -> None:
     """Its files went for good before the record of the end was durable."""
     ends = set()
-    for seed in range(24):
+    for seed in range(48):
         has_end, found = played(seed, story, told=told)
         assert found == (([] if told else [b"new"]) if has_end else OLD), seed
         ends.add(has_end)
@@ -147,7 +154,7 @@ def test_queue_when_its_topic_s_end_is_cut_and_the_process_dies_then_it_has_its_
 ) -> None:
     """That the log is read from its begin was in memory only, and the checkpoint said otherwise."""
     ends = set()
-    for seed in range(12):
+    for seed in range(24):
         has_end, found = played(seed, is_cut_and_dies, power=power)
         assert found == ([] if has_end else OLD), seed
         ends.add(has_end)

@@ -17,7 +17,7 @@ from typing import TypeVar
 import aiofiles
 
 from rmqha.base.errors import DiskFailed, DiskFull, StoreInUse
-from rmqha.runtime.aio.append_file import FULL, SystemAppendFile
+from rmqha.runtime.aio.append_file import FULL, SystemAppendFile, write_at
 from rmqha.runtime.aio.mapped_file import SystemMappedFile, open_mapped, sync_dir
 from rmqha.runtime.aio.prepared_files import PreparedFiles
 from rmqha.runtime.aio.sparse_file import MappedPool, SparseMappedFile, open_sparse, survey
@@ -198,10 +198,9 @@ class SystemDisk:
         """Write a file's first bytes in their places, cut what is behind, and sync it."""
 
         def write() -> None:
-            fd, done = os.open(path, os.O_WRONLY), 0
+            fd = os.open(path, os.O_WRONLY)
             try:
-                while done < len(data):
-                    done += os.pwrite(fd, memoryview(data)[done:], done)
+                write_at(fd, data, 0)
                 os.ftruncate(fd, len(data))
                 os.fsync(fd)
             finally:
