@@ -20,6 +20,7 @@ class SetFigures(NamedTuple):
         brokers: how many are registered.
         masters: how many of them as master: 0 or 1.
         silent_ms: how long the most silent of them has been; 0 without one.
+        topics: that it is registered with.
     """
 
     cluster_name: str
@@ -27,6 +28,7 @@ class SetFigures(NamedTuple):
     brokers: int
     masters: int
     silent_ms: int
+    topics: int
 
 
 class NamesrvFigures(NamedTuple):
@@ -76,8 +78,9 @@ def figures(machine: NamesrvMachine, now_ms: int) -> Generator[None, None, Names
         heard_ms = [broker.last_update_ms for broker in live if broker is not None]
         silent_ms = max(0, now_ms - min(heard_ms, default=now_ms))
         masters = int(MASTER_ID in one.addrs)
+        topics = len(table.topics_of.get(name, ()))
         sets.append(
-            SetFigures(one.cluster_name, one.broker_name, len(one.addrs), masters, silent_ms)
+            SetFigures(one.cluster_name, one.broker_name, len(one.addrs), masters, silent_ms, topics)
         )
     return NamesrvFigures(
         tuple(sets), len(table.topics), table.route_count, machine.kv.content_bytes

@@ -51,6 +51,9 @@ class Collector(Series):
         names = [*self.names, "cluster", "broker_set"]
         brokers = GaugeMetricFamily("namesrv_broker_num", "Registered brokers", labels=names)
         masters = GaugeMetricFamily("namesrv_master_num", "Masters: 0 or 1", labels=names)
+        topics = GaugeMetricFamily(
+            "namesrv_set_topic_num", "Topics that a set is registered with", labels=names
+        )
         silent = GaugeMetricFamily(
             "namesrv_broker_silence", "Since the most silent broker was heard", labels=names,
             unit="seconds",
@@ -60,4 +63,5 @@ class Collector(Series):
             brokers.add_metric(labels, one.brokers)
             masters.add_metric(labels, one.masters)
             silent.add_metric(labels, one.silent_ms / 1000)
-        yield from (brokers, masters, silent)
+            topics.add_metric(labels, one.topics)
+        yield from (brokers, masters, silent, topics)
