@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,6 +18,9 @@ from rmqha.pipeline import session
 if TYPE_CHECKING:
     from rmqha.pipeline.commitlog.compare import Difference
     from rmqha.pipeline.commitlog.hashed_store import HashedStore
+
+SPAN = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
+"""No log ends behind 2^63."""
 
 
 @click.command("replica-audit")
@@ -103,10 +107,11 @@ def _hash(
 
 
 def _span(text: str) -> tuple[int, int]:
-    start, _, stop = text.partition("-")
-    if not (start.isdecimal() and stop.isdecimal() and int(start) < int(stop)):
+    found = SPAN.fullmatch(text)
+    start, stop = map(int, found.groups()) if found else (0, 0)
+    if start >= stop:
         raise ConfigInvalid(f"--records {text}: must be two offsets like 0-16777216")
-    return int(start), int(stop)
+    return start, stop
 
 
 def _compare(paths: Sequence[str]) -> None:

@@ -80,7 +80,9 @@ def figures(machine: NamesrvMachine, now_ms: int) -> Generator[None, None, Names
         masters = int(MASTER_ID in one.addrs)
         topics = len(table.topics_of.get(name, ()))
         sets.append(
-            SetFigures(one.cluster_name, one.broker_name, len(one.addrs), masters, silent_ms, topics)
+            SetFigures(
+                one.cluster_name, one.broker_name, len(one.addrs), masters, silent_ms, topics
+            )
         )
     return NamesrvFigures(
         tuple(sets), len(table.topics), table.route_count, machine.kv.content_bytes

@@ -19,7 +19,7 @@ from rmqha.broker.send.aio.handovers import (
     NOT_ENOUGH,
     Handovers,
 )
-from rmqha.broker.send.aio.roomy_sends import OVERHEAD_BYTES
+from rmqha.broker.send.aio.undecided_sends import OVERHEAD_BYTES
 from rmqha.broker.send.handover import TAKEN_MS, Phase
 from rmqha.ha.events import Role
 from rmqha.remoting.codes import RequestCode, ResponseCode

@@ -16,13 +16,12 @@ from rmqha.broker.send.aio.roomy_sends import (
     AT_ONCE_BYTES,
     AT_ONCE_MAX,
     BUSY,
-    OVERHEAD_BYTES,
     ROOM_BYTES_MAX,
     ROOM_BYTES_MIN,
     STORED_BYTES,
     RoomySends,
 )
-from rmqha.broker.send.aio.undecided_sends import HELD_MS
+from rmqha.broker.send.aio.undecided_sends import HELD_MS, OVERHEAD_BYTES
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.runtime.aio.tasks import Tasks

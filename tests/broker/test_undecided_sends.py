@@ -5,7 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from rmqha.broker.send.aio.undecided_sends import HELD_MS, UndecidedSends
+from rmqha.broker.send.aio.undecided_sends import (
+    HELD_BYTES_MAX,
+    HELD_MS,
+    OVERHEAD_BYTES,
+    UndecidedSends,
+)
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from tests.broker.test_row_of_sends import Client
@@ -78,6 +83,27 @@ def test_messages_when_too_many_are_kept_then_the_next_one_is_refused() -> None:
     answer = hold(sends, cast(Client, client), b"2")
     assert answer is not None
     assert answer.code == ResponseCode.SYSTEM_BUSY
+
+
+def test_messages_when_they_take_too_much_memory_then_the_next_one_is_refused() -> None:
+    """A hundred thousand of them may be as large as messages are; whatever goes makes room."""
+    sends, clock, _ = kept()
+    large = bytes(HELD_BYTES_MAX // 2 - OVERHEAD_BYTES)
+    gone, stays = Client(), Client()
+    assert hold(sends, gone, large) is None
+    assert hold(sends, stays, large, topic="O") is None
+    for makes_room in (
+        lambda: sends.closed(cast(Any, gone)),
+        lambda: sends.remapped(frozenset({"O"})),
+        lambda: clock.go(HELD_MS),
+    ):
+        answer = hold(sends, stays, b"")
+        assert answer is not None
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        makes_room()
+        assert hold(sends, stays, large, topic="P") is None
+        if len(sends) == 1:
+            assert hold(sends, stays, large, topic="P") is None
 
 
 def test_messages_when_closed_then_none_is_kept_and_no_clock_is_looked_at() -> None:

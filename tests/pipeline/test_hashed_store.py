@@ -179,6 +179,10 @@ def test_files_when_they_cannot_be_compared_then_said(stores: Stores, tmp_path: 
         ((a, b, "--hash-only", tmp_path / "x", "--seed", SEED), "--hash-only takes one store"),
         ((a, b, "--seed", SEED), "--seed needs --hash-only"),
         ((a, "--hash-only", tmp_path / "x", "--seed", SEED, "--records", "7"), "--records 7: must"),
+        (
+            (a, "--hash-only", tmp_path / "x", "--seed", SEED, "--records", "0-" + "9" * 5000),
+            "must be two offsets",
+        ),
         ((a, "--hash-only", tmp_path / "x", "--seed", SEED, "--compare"), "--compare are apart"),
         (("--compare", a, b, "--up-to", "7"), "--compare takes no --up-to"),
         (("--compare", hashed(a), tmp_path / "." / "a.json"), "is given twice"),

@@ -15,7 +15,7 @@ from rmqha.base.errors import ConnectFailed, RmqhaError
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.send import handover as core
-from rmqha.broker.send.aio.roomy_sends import HELD_BYTES_MAX, OVERHEAD_BYTES
+from rmqha.broker.send.aio.undecided_sends import HELD_BYTES_MAX, OVERHEAD_BYTES
 from rmqha.broker.send.handover import Facts, Handover, HandoverEffect, Phase
 from rmqha.broker.send.plain_request import PlainSend
 from rmqha.ha.events import Role

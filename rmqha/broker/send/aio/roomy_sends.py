@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from rmqha.broker.common.aio.ports import Handler
 from rmqha.broker.groups.aio.ports import Broker
-from rmqha.broker.send.aio.undecided_sends import HELD_MS
+from rmqha.broker.send.aio.undecided_sends import HELD_BYTES_MAX, HELD_MS, OVERHEAD_BYTES
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
@@ -27,9 +27,6 @@ ROOM_BYTES_MIN, ROOM_BYTES_MAX = 64 * 1024, 128 * 1024
 TASK = "room for sends"
 AT_ONCE_MAX, AT_ONCE_BYTES = 128, 1 << 20
 """Taken in the first turn of the loop in which no write waits any more: some milliseconds."""
-HELD_BYTES_MAX = 64 * 1024 * 1024
-OVERHEAD_BYTES = 1024
-"""What a record has besides its body, but for many properties."""
 STORED_BYTES = 4096
 """Taken for the size of a message of which a request only says where it is: to look may take long."""
 
