@@ -25,10 +25,17 @@ ALONE = {
     "test_controllers", "test_failover", "test_java_clocks", "test_mixed_set", "test_python_replica", "test_reproduce", "test_takeover",
 }  # fmt: skip
 """Modules that look at seconds, or whose clusters need both cores: never beside another."""
+LONGEST = (
+    "test_conversions", "test_static_topics", "test_acl", "test_pipeline_java", "test_live_topics", "test_consumers",
+    "test_address_brokers", "test_go_clients", "test_grpc_clients", "test_embedded_controllers", "test_newer_java", "test_namesrv", "test_tls",
+)  # fmt: skip
+"""Modules of few tests that take a minute or more: where workers share modules, they come first, or one
+worker has them all at the end while the others have nothing to do."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything in this folder carries the marker and a limit that fits JVM start times."""
+    items.sort(key=_turn)
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.interop)
@@ -36,6 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.alone)
             if item.get_closest_marker("timeout") is None:  # of its own, or of its file
                 item.add_marker(pytest.mark.timeout(240))
+
+
+def _turn(item: pytest.Item) -> int:
+    """Where its module comes in the order; the others keep theirs."""
+    is_long = HERE in item.path.parents and item.path.stem in LONGEST
+    return LONGEST.index(item.path.stem) if is_long else len(LONGEST)
 
 
 @pytest.hookimpl(hookwrapper=True)
