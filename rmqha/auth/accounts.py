@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from rmqha.auth.addresses import address_error, is_in_range
 from rmqha.auth.refused import ChangeRefused
-from rmqha.auth.resources import Action, Resource, named, parse_resource
+from rmqha.auth.resources import Action, NamedT, Resource, named, parse_resource
+from rmqha.runtime.properties import shown
 
 SUBJECT_PREFIX = "User:"
 USERNAME_LENGTH_MAX = 255
@@ -187,6 +188,11 @@ class Account(Struct, frozen=True):
         return found
 
 
+_USER_KEYS = {"username", "password", "userType", "userStatus", "policies", "brokerNames"}
+_POLICY_KEYS = {"policyType", "entries"}
+_ENTRY_KEYS = {"resource", "actions", "decision", "sourceIps"}
+
+
 def read_user(name: str | None, members: Mapping[str, Any], old: Account | None) -> Account:
     """What ``UserInfo`` asks for.
 
@@ -196,7 +202,8 @@ def read_user(name: str | None, members: Mapping[str, Any], old: Account | None)
         old: None to make one, which needs a password.
 
     Raises:
-        ChangeRefused: no user can be like that.
+        ChangeRefused: no user can be like that, or a word is none of ours: Java takes it for one
+            that was left out, and who switched a user off by it is told that all went well.
     """
     if not name or not name.strip():
         raise ChangeRefused("username can not be blank")
@@ -211,8 +218,8 @@ def read_user(name: str | None, members: Mapping[str, Any], old: Account | None)
     return replace(
         kept,
         password=password if password and password.strip() else kept.password,
-        user_type=named(UserType, _text(members, "userType")) or kept.user_type,
-        user_status=named(UserStatus, _text(members, "userStatus")) or kept.user_status,
+        user_type=_word(UserType, members, "userType") or kept.user_type,
+        user_status=_word(UserStatus, members, "userStatus") or kept.user_status,
     )
 
 
@@ -225,6 +232,36 @@ def read_account(members: Mapping[str, Any]) -> Account:
         raise ChangeRefused("brokerNames holds other than names")
     account = replace(account, broker_names=tuple(names))
     return account.with_policies(read_policies(members)) if members.get("policies") else account
+
+
+def read_written_account(members: Mapping[str, Any]) -> Account:
+    """:func:`read_account` of a file that a person has written.
+
+    Raises:
+        ChangeRefused: also for a key or a word that is none of ours; left out, as of a request, it
+            could leave a user on whom somebody wanted to switch off.
+    """
+    _check_keys(members, _USER_KEYS)
+    for policy in _list(members, "policies"):
+        if isinstance(policy, dict):
+            _check_keys(policy, _POLICY_KEYS)
+            _word(PolicyType, policy, "policyType")
+            for entry in _list(policy, "entries"):
+                _check_entry(entry)
+    return read_account(members)
+
+
+def _check_entry(value: object) -> None:
+    if isinstance(value, dict):
+        _check_keys(value, _ENTRY_KEYS)
+        for one in _list(value, "actions"):
+            _word(Action, {"actions": one}, "actions")
+
+
+def _check_keys(members: Mapping[str, Any], known: set[str]) -> None:
+    for key in members:
+        if key not in known:
+            raise ChangeRefused(f"{shown(key)} is none of {', '.join(sorted(known))}")
 
 
 def read_policies(members: Mapping[str, Any]) -> tuple[Policy, ...]:
@@ -284,6 +321,17 @@ def _text(members: Mapping[str, Any], name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ChangeRefused(f"{name} is no text")
     return value
+
+
+def _word(kind: type[NamedT], members: Mapping[str, Any], name: str) -> NamedT | None:
+    """One of some words, in any case of letters; None where there is none."""
+    text = _text(members, name)
+    if text is None or not text.strip():
+        return None
+    found = named(kind, text)
+    if found is None:
+        raise ChangeRefused(f"{name} {shown(text)} is none of {', '.join(kind)}")
+    return found
 
 
 def _list(members: Mapping[str, Any], name: str) -> list[Any]:

@@ -84,6 +84,26 @@ class Check:
             return
         check_allowed(self.user_of(request), resource, actions, ip_of(peer))
 
+    def allows(
+        self, name: str, code: int, source_ip: str, resource: Resource, actions: tuple[Action, ...]
+    ) -> bool:
+        """Whether a user may now do what follows from a request that he signed a while ago.
+
+        Args:
+            code: of that request.
+        """
+        settings = self.settings
+        if not settings.authorization or code in settings.authorization_free:
+            return True
+        account = self._find(name)
+        if account is None or not account.is_enabled:
+            return False
+        try:
+            check_allowed(account, resource, actions, source_ip)
+        except Refused:
+            return False
+        return True
+
     def key_of(self, name: str | None) -> tuple[Account, Key]:
         """The user of a name, who may sign, and the key to that; raises Refused."""
         if not name:

@@ -38,6 +38,7 @@ from rmqha.doctor.facts import (
     ControllerFacts,
     Facts,
     NameServerFacts,
+    StoreFacts,
 )
 from rmqha.namesrv.settings import DEFAULTS as NAMESRV_DEFAULTS
 from rmqha.remoting import fastjson
@@ -47,6 +48,7 @@ from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.runtime.aio.tls import Tls
+from rmqha.runtime.logs import Logger
 
 LISTEN_PORT = 10911
 STORE_PARTS = ("commitlog", "consumequeue", "checkpoint", "config", "brokerIdentity", "abort")
@@ -131,7 +133,8 @@ OPTIONS = [
     ),
     click.Option(
         ["--log-files"], type=click.IntRange(min=0), default=2, show_default=True,
-        help="How many of the newest commit-log files are read; 0 for all.",
+        help="How many of the newest commit-log files are read, and of consume queues no more than"
+        " some units of each older file; 0 for all of both.",
     ),
     click.Option(["--json", "as_json"], is_flag=True, help="A JSON object a line."),
     click.Option(["--tls", "use_tls"], is_flag=True, envvar="RMQHA_TLS", help="Speak TLS."),
@@ -265,6 +268,11 @@ def _ports(conf: ConfFacts) -> tuple[tuple[str, int], ...]:
     return tuple((key, port) for key, port in wanted if 0 < port <= PORT_MAX)
 
 
+def _checks_nobody() -> TcpNetwork:
+    """Speaks TLS with whoever does, whatever this machine's own file of TLS settings says."""
+    return TcpNetwork(Tls({"tls.enable": "true", "tls.config.file": ""}, Logger()))
+
+
 async def _look_again(
     target: Target, timing: Timing, tls: Tls | None
 ) -> tuple[Facts, list[Diagnosis]]:
@@ -275,7 +283,7 @@ async def _look_again(
         TcpNetwork(tls), clock, settings, sign=None if credentials is None else credentials.sign
     )
     doors = Doors(
-        speaks_tls=tls is not None, secure=lambda: TcpNetwork(client_tls(True, None)),
+        speaks_tls=tls is not None, secure=_checks_nobody,
         plain=RemotingClient(TcpNetwork(None), clock, settings), timeout_ms=timing.timeout_ms,
     )  # fmt: skip
     asker, seen = Asker(client, clock, timing.timeout_ms, doors), []
@@ -298,6 +306,12 @@ def _silent(nodes: Sequence[ControllerFacts | NameServerFacts | BrokerFacts]) ->
     return "" if answered == len(nodes) else f" ({answered} answered)"
 
 
+def _unread(store: StoreFacts) -> str:
+    """How much of the commit log was read, where that is not all of it."""
+    read, there = store.files_read, len(store.log_sizes)
+    return "" if read == there else f" ({read} of the {there} files of its log were read)"
+
+
 def summary(facts: Facts, found: list[Diagnosis]) -> str:
     """The last line: what was looked at, and how much is wrong."""
     parts = [
@@ -311,7 +325,7 @@ def summary(facts: Facts, found: list[Diagnosis]) -> str:
     if facts.conf is not None:
         parts.append(facts.conf.path)
     if facts.store is not None:
-        parts.append(f"store {facts.store.path}")
+        parts.append(f"store {facts.store.path}{_unread(facts.store)}")
     counts = ", ".join(
         f"{sum(one.severity is severity for one in found)} {severity.name.lower()}s"
         for severity in Severity

@@ -39,6 +39,7 @@ from rmqha.runtime.aio.disk import lock_directory
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger
+from rmqha.runtime.tls_settings import TLS_DEFAULTS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -296,7 +297,7 @@ def client_tls(use_tls: bool, tls_config: str | None) -> Tls | None:
     """How a tool speaks: as ``--tls`` and ``--tlsConfig`` say; None for plain text.
 
     Raises:
-        click.UsageError: the file is not there, or cannot be used.
+        click.UsageError: the file is not there, cannot be used, or says that nothing is encrypted.
     """
     if not use_tls and tls_config is None:
         return None
@@ -307,9 +308,14 @@ def client_tls(use_tls: bool, tls_config: str | None) -> Tls | None:
     if tls_config is not None:
         values["tls.config.file"] = tls_config
     try:
-        return Tls(values, Logger())
+        tls = Tls(values, Logger())
     except ConfigInvalid as error:
         raise click.UsageError(str(error)) from error
+    if tls.client is None:
+        # Who asked for TLS must not send a signature or a password in plain text.
+        path = tls_config or TLS_DEFAULTS["tls.config.file"]
+        raise click.UsageError(f"{path} says tls.enable=false, and nothing would be encrypted")
+    return tls
 
 
 class _Commands(click.Group):

@@ -34,10 +34,11 @@ from rmqha.cli.process import (
     configured,
     exit_code,
     make_room,
-    prepare_machine,
     print_config,
     read_settings,
+    set_umask,
     settle_memory,
+    tell_open_doors,
 )
 from rmqha.cli.reload import Part, Reloader
 from rmqha.cli.stall_watch import WatchProcess
@@ -145,10 +146,11 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
     """Run until a signal or a failure; returns the exit code."""
     log = Logger(broker=config.broker_name, address=config.address)
     if config.unknown:
-        log.log("info", "config_keys_unknown", keys=list(config.unknown))
+        log.log("warning", "config_keys_unknown", keys=list(config.unknown))
     ending, reloader = Ending(log), Reloader(path, log)
-    prepare_machine("broker", config.values, log)
+    set_umask(config.values)
     tls = load_tls("mqbroker", config.values, log)
+    tell_open_doors("broker", config.values, tls.settings, log)
 
     def fatal(error: BaseException) -> None:
         complain("mqbroker", error)
@@ -194,6 +196,7 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
             stop_page = await start_status_page(
                 "broker",
                 config.values,
+                tls,
                 lambda: broker_page(replica, MACHINE.network(tls), log),
                 log,
                 replica.rejected,

@@ -27,10 +27,11 @@ from rmqha.cli.process import (
     Opening,
     configured,
     make_room,
-    prepare_machine,
     print_config,
     read_properties,
+    set_umask,
     settle_memory,
+    tell_open_doors,
 )
 from rmqha.cli.reload import Part, Reloader
 from rmqha.cli.status_page import Page, nothing, start_status_page
@@ -112,8 +113,9 @@ async def serve(config: ControllerConfig, path: str | None = None) -> int:
     if config.unknown:
         log.log("warning", "config_keys_unknown", keys=list(config.unknown))
     ending, reloader = Ending(log), Reloader(path, log, ALIASES)
-    prepare_machine("controller", config.values, log)
+    set_umask(config.values)
     tls = load_tls("mqcontroller", config.values, log)
+    tell_open_doors("controller", config.values, tls.settings, log)
     network = MACHINE.network(tls)
     service = ControllerService(
         config,
@@ -136,6 +138,7 @@ async def serve(config: ControllerConfig, path: str | None = None) -> int:
         stop_page = await start_status_page(
             "controller",
             config.values,
+            tls,
             lambda: controller_page(service, network, log),
             log,
             service.rejected,

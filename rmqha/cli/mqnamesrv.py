@@ -27,10 +27,11 @@ from rmqha.cli.process import (
     Opening,
     configured,
     make_room,
-    prepare_machine,
     print_config,
     read_properties,
+    set_umask,
     settle_memory,
+    tell_open_doors,
 )
 from rmqha.cli.reload import Part, Reloader
 from rmqha.cli.status_page import Page, nothing, start_status_page
@@ -152,10 +153,11 @@ class _Node:
     def __init__(self, configs: Configs, log: Logger, fail: Callable[[], None]) -> None:
         self._configs = configs
         self._log = log
-        prepare_machine("name server", configs.namesrv.values, log)
-        if configs.controller is not None:
-            prepare_machine("controller", configs.controller.values, log)
+        set_umask(configs.namesrv.values)
         self._tls = load_tls("mqnamesrv", configs.namesrv.values, log)
+        tell_open_doors("name server", configs.namesrv.values, self._tls.settings, log)
+        if configs.controller is not None:
+            tell_open_doors("controller", configs.controller.values, self._tls.settings, log)
         self._network = MACHINE.network(self._tls)
         self._watch: DoorWatch | None = None
         self.controller: ControllerService | None = None
@@ -212,6 +214,7 @@ class _Node:
             self._stop_page = await start_status_page(
                 "name server",
                 values,
+                self._tls,
                 self._page,
                 self._log,
                 rejected,

@@ -39,6 +39,7 @@ from rmqha.runtime.environment import overlaid, settings_of
 from rmqha.runtime.exposure import open_doors
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.properties import decode_properties, parse_properties
+from rmqha.runtime.tls_settings import TlsSettings
 
 COLLECTIONS = (10_000, 3, 40)
 """Requests leave nothing behind that the collector has to find, so it need not look so often: at what
@@ -112,20 +113,25 @@ def print_config(values: Mapping[str, str], is_shown: Callable[[str], bool]) -> 
             print(f"{key}={values[key]}")
 
 
-def prepare_machine(kind: str, values: Mapping[str, str], log: Logger) -> None:
-    """What comes before anything is opened: who may read the files, and which doors stand open.
-
-    Args:
-        kind: ``controller``, ``name server`` or ``broker``.
-        values: the configuration.
-        log: told of each open door.
-    """
+def set_umask(values: Mapping[str, str]) -> None:
+    """Who may read the files: before any is made. A text that is no umask ends the process."""
     text = values["fileUmask"]
     if not _UMASK.fullmatch(text):
         complain("rmqha", f"fileUmask={text} is not an octal number such as 077")
         sys.exit(EXIT_CONFIG)
     os.umask(int(text, 8))
-    for sentence in open_doors(kind, values):
+
+
+def tell_open_doors(kind: str, values: Mapping[str, str], tls: TlsSettings, log: Logger) -> None:
+    """Say which doors will stand open, before any is opened.
+
+    Args:
+        kind: ``controller``, ``name server`` or ``broker``.
+        values: the configuration.
+        tls: what counts of the keys about TLS.
+        log: told of each open door.
+    """
+    for sentence in open_doors(kind, values, tls):
         log.log("warning", "door_open", what=sentence)
         # Elsewhere stderr is a log of JSON lines, and has it as one.
         if sys.stderr.isatty():

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.exposure import open_doors
 from rmqha.runtime.logs import Logger
 from rmqha.web.document import StatusDocument
@@ -27,6 +28,7 @@ class Page(Protocol):
 async def start_status_page(
     kind: str,
     values: Mapping[str, str],
+    tls: Tls,
     make: Callable[[], Page],
     log: Logger,
     rejected: Counter[str],
@@ -38,6 +40,7 @@ async def start_status_page(
 
     Args:
         kind: of the process, as ``open_doors`` names it.
+        tls: of the process; what it says of the doors may change with a file.
         make: makes the page; asked only when there is a port, for aiohttp and what else it needs
             is several megabytes.
         rejected: counts connections that the port did not let in.
@@ -55,9 +58,9 @@ async def start_status_page(
     from rmqha.web.aio.server import StatusServer
 
     page = make()
-    doors = open_doors(kind, values)
 
     async def document() -> StatusDocument:
+        doors = open_doors(kind, values, tls.settings)
         return replace(await page.document(), open_doors=doors)
 
     server = StatusServer(

@@ -80,7 +80,11 @@ def taken(plan: UpPlan, host: str) -> str | None:
 @click.option("--controllers", type=int, help="How many.  [default: 3]")
 @click.option("--replicas", type=int, help="Of the one broker set, broker-a.  [default: 3]")
 @click.option(
-    "--set", "sets", multiple=True, metavar="KEY=VALUE", help="A property of all brokers."
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A property of all brokers; the folder remembers it.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the status page in a browser.")
 def main(
@@ -94,24 +98,31 @@ def main(
         remembered = remembered_in(folder)
         if remembered is not None:
             lock_directory(str(folder))
-        shape = decided(remembered, given)
         settings = dict(_pair(one) for one in sets)
         refuse_misspelt("broker", settings)
-        plan = plan_of(folder.absolute(), shape, settings)
+        shape = decided(remembered, given, settings)
+        plan = plan_of(folder.absolute(), shape)
         refused = taken(plan, shape.host)
         if refused is not None:
             complain("rmqha up", refused)
             sys.exit(EXIT_PORT)
         if remembered is None:
             lock_directory(str(folder))
-        (folder / REMEMBERED).write_bytes(msgspec.json.encode(shape))
+        # A property that no broker takes shall not stand in the way of the next start.
+        kept = {} if remembered is None else remembered.sets
+        _remember(folder, msgspec.structs.replace(shape, sets=kept))
     except StoreInUse:
         complain("rmqha up", _running(folder))
         sys.exit(EXIT_STORE)
     except (ConfigInvalid, DiskFailed, ValueError, OSError) as error:
         complain("rmqha up", str(error))
         sys.exit(EXIT_CONFIG)
-    sys.exit(run(_stay(plan, folder, opens=opens)))
+    sys.exit(run(_stay(plan, folder, shape, opens=opens)))
+
+
+def _remember(folder: Path, shape: Shape) -> None:
+    """Write what the next run needs; raises OSError."""
+    (folder / REMEMBERED).write_bytes(msgspec.json.encode(shape))
 
 
 def _running(folder: Path) -> str:
@@ -130,7 +141,7 @@ def _pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-async def _stay(plan: UpPlan, folder: Path, *, opens: bool) -> int:
+async def _stay(plan: UpPlan, folder: Path, shape: Shape, *, opens: bool) -> int:
     """Start, tell where everything is, wait for Ctrl-C or SIGTERM, end in order; the exit code."""
     cluster, over = AioCluster(PlannedSite(plan)), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -144,6 +155,7 @@ async def _stay(plan: UpPlan, folder: Path, *, opens: bool) -> int:
         await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
+            _remember(folder, shape)
             await _tell(cluster, plan, folder, time.monotonic() - began)
             if opens:
                 webbrowser.open(_page(plan))
@@ -154,7 +166,7 @@ async def _stay(plan: UpPlan, folder: Path, *, opens: bool) -> int:
                 await starting
         ending.cancel()
         console.print("\nStopping.")
-    except (NodeFailed, AssertionError) as error:
+    except (NodeFailed, AssertionError, OSError) as error:
         failed = True
         complain("rmqha up", f"{error}\nThe logs are {folder}/*/log.json")
     finally:

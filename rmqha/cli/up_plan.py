@@ -26,12 +26,14 @@ class Shape(msgspec.Struct, frozen=True):
     Attributes:
         port: of the name server; all others follow from it.
         host: the address that every node listens at, and that clients are told.
+        sets: properties of all brokers: their stores may not be readable with others.
     """
 
     controllers: int = 3
     replicas: int = 3
     port: int = 9876
     host: str = "127.0.0.1"
+    sets: Mapping[str, str] = {}
 
     def checked(self) -> Shape:
         """Return this shape when it can be.
@@ -49,19 +51,23 @@ class Shape(msgspec.Struct, frozen=True):
         return self
 
 
-def decided(remembered: Shape | None, given: Mapping[str, int | str]) -> Shape:
+def decided(
+    remembered: Shape | None, given: Mapping[str, int | str], sets: Mapping[str, str]
+) -> Shape:
     """The shape of this run.
 
     Args:
         remembered: the folder's; None when it holds no cluster yet.
         given: members that the user asked for by name.
+        sets: properties of brokers that he asked for, in addition to those of the former run.
 
     Raises:
         ConfigInvalid: what cannot be, or what the stores of a folder would refuse.
     """
+    before = remembered or Shape()
+    wanted = msgspec.structs.replace(before, **given, sets={**before.sets, **sets}).checked()
     if remembered is None:
-        return msgspec.structs.replace(Shape(), **given).checked()
-    wanted = msgspec.structs.replace(remembered, **given).checked()
+        return wanted
     for name in ("controllers", "port", "host"):
         was, now = getattr(remembered, name), getattr(wanted, name)
         if was != now:
@@ -93,13 +99,8 @@ def page_port(controller: Place) -> int:
     return controller.port + PAGES_FROM - CONTROLLERS_FROM
 
 
-def plan_of(folder: Path, shape: Shape, broker_settings: Mapping[str, str]) -> UpPlan:
-    """All nodes of a cluster.
-
-    Args:
-        folder: each node has one of its own below it.
-        broker_settings: keys of ``broker.conf``, above those of a small cluster.
-    """
+def plan_of(folder: Path, shape: Shape) -> UpPlan:
+    """All nodes of a cluster; each has a folder of its own below ``folder``."""
 
     def place(kind: str, number: int, port: int, *more: int) -> Place:
         name = f"{kind}-{number}"
@@ -117,7 +118,7 @@ def plan_of(folder: Path, shape: Shape, broker_settings: Mapping[str, str]) -> U
             place("broker", at, port, port + FAST_PORT, port + HA_PORT)
             for at, port in enumerate(brokers)
         ),
-        broker_settings=broker_settings,
+        broker_settings=shape.sets,
         steady=True,
     )
 

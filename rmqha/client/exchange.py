@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from rmqha.base.errors import RmqhaError
+from rmqha.base.errors import RemoteProtocolError, RmqhaError
+from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode, ResponseCode, asked_kind, response_name
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import FieldValue, ext_fields
@@ -19,6 +20,17 @@ from rmqha.remoting.headers import FieldValue, ext_fields
 TIMEOUT_MS = 3_000
 CONFIG_TIMEOUT_MS = 5_000
 _LEADER_ROUNDS = 3
+NOT_NOW: frozenset[int] = frozenset({ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY})
+"""Refusals of a name server that was just started (``needWaitForService``), or has much to do."""
+_ELSEWHERE = NOT_NOW | {ResponseCode.TOPIC_NOT_EXIST}
+_LISTS: dict[int, str] = {
+    RequestCode.GET_BROKER_CLUSTER_INFO: "brokerAddrTable",
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: "topicList",
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: "topicList",
+}
+"""What a name server to which no broker has registered yet leaves empty, by request code."""
+_EMPTY_BYTES_MAX = 256
+"""No longer is an answer in which that is empty."""
 
 ResultT = TypeVar("ResultT")
 
@@ -102,23 +114,51 @@ def ask_any(
 ) -> Exchange[tuple[str, RemotingCommand]]:
     """Send a request to each address in turn until one answers.
 
+    Name servers do not know of each other, and one that was just started knows nothing: what it
+    refuses, or answers with an empty list, another one may tell.
+
     Returns:
-        The address that answered, and its answer.
+        The address that answered, and its answer; an empty one where no other was given.
 
     Raises:
-        Refused: the first that answered refused.
+        Refused: one refused with a code that another one would answer with as well; or the last one
+            that did so where nobody told anything.
         Unreachable: none of them answered.
     """
     failures: list[str] = []
+    refused: Refused | None = None
+    empty: tuple[str, RemotingCommand] | None = None
     for address in addresses:
         try:
             command = RemotingCommand(code, ext_fields=ext_fields(**fields) or None)
             answer = yield from ask(address, command, timeout_ms)
         except Unreachable as error:
             failures.append(str(error))
-            continue
-        return address, answer
+        except Refused as error:
+            if error.code not in _ELSEWHERE:
+                raise
+            refused = error
+        else:
+            if not _is_empty(code, answer):
+                return address, answer
+            empty = address, answer
+    # Who refuses may know more than who has an empty list.
+    if refused is not None:
+        raise refused
+    if empty is not None:
+        return empty
     raise Unreachable("; ".join(failures) or "no address was given")
+
+
+def _is_empty(code: int, answer: RemotingCommand) -> bool:
+    name = _LISTS.get(code)
+    if name is None or len(answer.body) > _EMPTY_BYTES_MAX:
+        return False
+    try:
+        members = fastjson.loads(answer.body)
+    except RemoteProtocolError:
+        return False  # who asks says what is wrong with it
+    return isinstance(members, dict) and not members.get(name)
 
 
 def ask_each(

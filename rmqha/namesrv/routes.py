@@ -15,9 +15,9 @@ from rmqha.base.ids import MASTER_ID
 from rmqha.namesrv.kept_answers import CLUSTERS, TOPICS, TOPICS_OF_CLUSTER
 from rmqha.namesrv.messages import QueueData
 from rmqha.namesrv.route_table import BrokerAddr, BrokerSet, RouteTable
-from rmqha.namesrv.static_topics import shown_to_old_clients
+from rmqha.namesrv.static_topics import perm_for_old_clients, shown_to_old_clients
 from rmqha.remoting import fastjson
-from rmqha.remoting.topic_names import PERM_READ, PERM_WRITE
+from rmqha.remoting.topic_names import PERM_WRITE
 
 VERSION_4_9_4 = 401
 """From this release on clients read quoted number keys."""
@@ -119,7 +119,7 @@ def _for_old_client(table: RouteTable, topic: str, members: dict[str, Any]) -> d
         for one in members["brokerDatas"]
     ]
     queues = {
-        "brokerName": name, "perm": PERM_READ | PERM_WRITE, "readQueueNums": count,
+        "brokerName": name, "perm": perm_for_old_clients(table, topic), "readQueueNums": count,
         "topicSysFlag": table.topics[topic][front.broker_name].topic_sys_flag,
         "writeQueueNums": count,
     }  # fmt: skip

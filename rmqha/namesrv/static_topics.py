@@ -112,6 +112,20 @@ def front_of(table: RouteTable, topic: str) -> BrokerSet | None:
     return None if best is None else best[1]
 
 
+def perm_for_old_clients(table: RouteTable, topic: str) -> int:
+    """What a client may that takes all logical queues for those of one broker set.
+
+    Whatever one of the leaders allows: the others pass on, or refuse, what comes for their queues.
+    So where all of them are closed nothing can be written, as for clients that know logical queues.
+    """
+    listed = table.topics[topic]
+    names = {name for name, _ in leaders(table.mappings[topic]).values() if name in listed}
+    found = 0 if names else PERM_READ | PERM_WRITE
+    for name in names:
+        found |= listed[name].perm & (PERM_READ | PERM_WRITE)
+    return found
+
+
 def _serves(table: RouteTable, one: BrokerSet) -> bool:
     """Whether a set's master serves old clients; without one, all that are left."""
     ids = [MASTER_ID] if MASTER_ID in one.addrs else sorted(one.addrs)

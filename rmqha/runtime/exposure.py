@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from ipaddress import ip_address
 
+from rmqha.runtime.tls_settings import ClientAuth, TlsMode, TlsSettings
+
 _LOCAL_NAMES = ("localhost", "localhost.localdomain")
 
 
@@ -19,15 +21,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def open_doors(kind: str, values: Mapping[str, str]) -> tuple[str, ...]:
+def open_doors(kind: str, values: Mapping[str, str], tls: TlsSettings) -> tuple[str, ...]:
     """What strangers may do, a sentence each; nothing on a loopback address or behind proof.
 
     Args:
         kind: ``controller``, ``name server`` or ``broker``.
         values: the configuration.
+        tls: what counts of the keys about TLS, those of ``tls.config.file`` among them.
     """
     bind = values.get("bindAddress", "")
-    if is_loopback(bind) or _asks_for_certificates(values):
+    if is_loopback(bind) or _asks_for_certificates(values, tls):
         return ()
     where = bind or "any address"
     found = []
@@ -49,10 +52,10 @@ def open_doors(kind: str, values: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _asks_for_certificates(values: Mapping[str, str]) -> bool:
+def _asks_for_certificates(values: Mapping[str, str], tls: TlsSettings) -> bool:
     return (
-        values.get("tls.server.mode", "").lower() == "enforcing"
-        and values.get("tls.server.need.client.auth", "").lower() == "require"
+        tls.mode is TlsMode.ENFORCING
+        and tls.client_auth is ClientAuth.REQUIRE
         and _is_true(values, "haTlsEnable", default=True)
     )
 

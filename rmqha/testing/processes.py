@@ -58,7 +58,7 @@ class ProcessNode(Node):
         self._expects_end = False
         self._cut: list[int] = []
         self._slow_ms = 0.0
-        self._number = 0
+        self._number = self._log_from = 0
         self._applied: dict[int, asyncio.Future[None]] = {}
 
     @property
@@ -70,7 +70,8 @@ class ProcessNode(Node):
         """Start the process, and wait for its boot line.
 
         Raises:
-            NodeFailed: it ended, or said nothing for long; the end of its log is in the message.
+            NodeFailed: it ended, or said nothing for long; the end of its log is in the message, as
+                far as it is of this start.
         """
         if self.is_alive:
             return
@@ -80,6 +81,7 @@ class ProcessNode(Node):
         config = self.place.folder / f"{self.place.kind}.properties"
         properties = {**self._plan.properties(self.place), "logStyle": "json"}
         config.write_text(format_properties(properties), encoding="utf-8")
+        self._log_from = self.log.stat().st_size if self.log.exists() else 0
         loop = asyncio.get_running_loop()
         self._booted, self._ending = loop.create_future(), loop.create_future()
         # Whoever is interrupted here leaves a process that is known: its end waits for its beginning.
@@ -122,8 +124,8 @@ class ProcessNode(Node):
         return int(answer["pid"])
 
     def _tail(self) -> str:
-        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        return "\n".join(lines[-LOG_TAIL_LINES:])
+        said = self.log.read_bytes()[self._log_from :] if self.log.exists() else b""
+        return "\n".join(said.decode(errors="replace").splitlines()[-LOG_TAIL_LINES:])
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         """Hear what the process prints, to its end."""

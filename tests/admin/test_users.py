@@ -239,3 +239,18 @@ def test_tls_file_when_it_is_a_directory_then_that_is_said(tmp_path: Path) -> No
         mqadmin.client_tls(False, str(tmp_path))
     with pytest.raises(click.UsageError, match="there is no such file"):
         mqadmin.client_tls(False, str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("use_tls", [True, False])
+def test_tls_file_when_it_says_that_nothing_is_encrypted_then_nothing_is_sent(
+    tmp_path: Path, use_tls: bool
+) -> None:
+    """A server's file, given by mistake: passwords went out in plain text, and nobody was told."""
+    path = tmp_path / "tls.properties"
+    path.write_text("tls.enable=false\n")
+    with pytest.raises(click.UsageError, match=r"tls\.enable=false, and nothing") as refused:
+        mqadmin.client_tls(use_tls, str(path))
+    assert refused.value.exit_code == 2
+    path.write_text("tls.client.authServer=false\n")
+    assert (found := mqadmin.client_tls(use_tls, str(path))) is not None
+    assert found.client is not None

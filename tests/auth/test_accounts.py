@@ -15,6 +15,7 @@ from rmqha.auth.accounts import (
     read_account,
     read_policies,
     read_user,
+    read_written_account,
     user_of,
 )
 from rmqha.auth.refused import ChangeRefused
@@ -33,7 +34,8 @@ def test_user_when_made_then_java_s_defaults() -> None:
     assert read_user("ann", {"password": "p"}, None) == Account("ann", "p")
     found = read_user("ann", {"password": "p", "userType": "SUPER", "userStatus": "Disable"}, None)
     assert (found.user_type, found.user_status) == (UserType.SUPER, UserStatus.DISABLE)
-    changed = read_user("ann", {"userStatus": "enable"}, found)
+    changed = read_user("ann", {"userStatus": "enable", "userType": None}, found)
+    assert changed == read_user("ann", {"userStatus": "enable", "userType": ""}, found)
     assert changed == Account("ann", "p", UserType.SUPER)
 
 
@@ -48,6 +50,12 @@ def test_user_when_made_then_java_s_defaults() -> None:
         ("a\nb", {"password": "p"}, "a username has at most"),
         ("ann", {"password": 7}, "password is no text"),
         ("ann", {"password": "p" * 1025}, "a password has at most"),
+        ("ann", {"password": "p", "userStatus": "disabled"}, "userStatus disabled is none of"),
+        (
+            "ann",
+            {"password": "p", "userType": "Supper"},
+            "userType Supper is none of Super, Normal",
+        ),
     ],
 )
 def test_user_when_it_cannot_be_then_it_is_refused(
@@ -56,6 +64,46 @@ def test_user_when_it_cannot_be_then_it_is_refused(
     """Before anything is written."""
     with pytest.raises(ChangeRefused, match=remark):
         read_user(name, members, None)
+
+
+def test_user_when_it_is_changed_by_a_word_that_is_none_then_it_is_refused() -> None:
+    """Java says that all went well, and the user goes on."""
+    for members in ({"userStatus": "disabled"}, {"userType": "normal user"}):
+        with pytest.raises(ChangeRefused, match="is none of"):
+            read_user("ann", members, Account("ann", "p"))
+
+
+@pytest.mark.parametrize(
+    ("members", "remark"),
+    [
+        ({"usertype": "Super"}, "usertype is none of brokerNames, password, policies"),
+        ({"userStatus": "off"}, "userStatus off is none of enable, disable"),
+        (acl("Topic:T", kind="Defualt"), "policyType Defualt is none of Custom, Default"),
+        (acl("Topic:T", actions=["Pub", "Sbu"]), "actions Sbu is none of All"),
+        (acl("Topic:T", actions=["Pub", 7]), "actions is no text"),
+        (
+            acl("Topic:T", sourceIPs=["10.0.0.1"]),
+            "sourceIPs is none of actions, decision, resource",
+        ),
+        ({"policies": [{"entrys": []}]}, "entrys is none of entries, policyType"),
+        ({"policies": [7]}, "The policy entries is empty"),
+        ({"policies": [{"entries": [7]}]}, "The resource is null"),
+    ],
+)
+def test_file_when_it_has_a_key_or_a_word_that_is_none_then_it_is_refused(
+    members: dict[str, Any], remark: str
+) -> None:
+    """Left out, it could leave a user on whom somebody wanted to switch off."""
+    with pytest.raises(ChangeRefused, match=remark):
+        read_written_account({"username": "ann", "password": "p", **members})
+
+
+def test_file_when_it_has_what_is_shown_then_it_is_the_same_account() -> None:
+    account = read_account({
+        "username": "ann", "password": "p", "userStatus": "disable", "brokerNames": ["shop-*"],
+        **acl("Topic:T", kind="Default", sourceIps=["10.0.0.1"]),
+    })  # fmt: skip
+    assert read_written_account(account.members()) == account
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,16 @@ def test_question_when_any_user_asks_then_it_is_answered(code: int) -> None:
     assert why_not(servers(ANN), signed(code, ANN, topic="T")) is None
 
 
+def test_repeated_request_when_its_code_is_another_then_it_is_looked_at_again() -> None:
+    """A signature covers no code, so the fields of a question fit a change as well."""
+    check = servers(ANN)
+    asked = signed(1004, ANN)
+    assert why_not(check, asked) is None
+    change = RemotingCommand(1009, ext_fields=asked.ext_fields)
+    assert why_not(check, change) is Reason.NOT_SUPER
+    assert why_not(check, asked) is None
+
+
 def test_repeated_request_when_the_user_changes_then_it_is_looked_at_again() -> None:
     """What was found once counts for the same bytes and the same account only."""
     users = {"ann": ANN}

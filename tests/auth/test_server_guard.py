@@ -31,6 +31,11 @@ class Users:
         self._accounts = {one.name: one for one in accounts}
         self.find = self._accounts.get
         self.has_super = any(one.is_super for one in accounts)
+        self.keeps_super = False
+
+    def keep_super(self) -> None:
+        """It was asked for."""
+        self.keeps_super = True
 
 
 def passes(users: Users, code: int, by: Account | None, settings: AuthSettings = OPEN) -> bool:
@@ -57,6 +62,14 @@ def test_change_when_there_is_a_super_user_then_nobody_else_may(code: int) -> No
     assert not passes(users, code, ANN)
     assert passes(users, code, ROOT)
     assert passes(Users(ANN), code, None)
+
+
+def test_users_when_only_changes_need_one_then_the_last_super_user_is_kept() -> None:
+    """Where everything needs a signature, one who is taken out opens nothing, and may have to go."""
+    open_server, closed = Users(ROOT), Users(ROOT)
+    assert passes(open_server, 105, None)
+    assert not passes(closed, 105, None, replace(OPEN, authentication=True))
+    assert (open_server.keeps_super, closed.keeps_super) == (True, False)
 
 
 @pytest.mark.parametrize("code", [105, 904, 1001, 1004, 1005, 60022, 60030])

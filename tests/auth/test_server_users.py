@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from rmqha.auth.accounts import Account, UserStatus, UserType
 from rmqha.auth.aio.server_users import ServerUsers
+from rmqha.base.errors import ConfigInvalid
 from rmqha.runtime.logs import Logger
 from rmqha.sim.clock import SimClock
 from rmqha.sim.disk import SimDisk
@@ -80,6 +81,66 @@ def test_file_when_it_stays_broken_then_that_is_said_once() -> None:
         assert await hold(b"7", 3) == ["users_not_read"]
         assert users.find("ann") is not None
         looking.cancel()
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        '[{"username":"ops","password":"p"}]',
+        '[{"username":"ops","password":"p","userType":"Super","userStatus":"disable"}]',
+    ],
+)
+def test_file_when_it_leaves_no_super_user_then_they_stay_until_a_restart(
+    content: str, keeps: bool
+) -> None:
+    """Where nothing else is asked for: a stranger could change the configuration from then on."""
+    loop, disk = SimLoop(), SimDisk(random.Random(1))
+
+    def made() -> ServerUsers:
+        return ServerUsers({}, disk, SimClock(loop), Told(), path=PATH, reload_ms=RELOAD_MS)
+
+    async def story() -> None:
+        users = made()
+        if keeps:
+            users.keep_super()
+        for before in (b"[]", b'[{"username":"ops","password":"p","userType":"Super"}]'):
+            await disk.write_atomic(PATH, before)
+            await users.load()
+        await disk.write_atomic(PATH, content.encode())
+        if keeps:
+            with pytest.raises(ConfigInvalid, match="it leaves no super user who is enabled"):
+                await users.load()
+        else:
+            await users.load()
+        assert users.has_super is keeps
+        again = made()
+        again.keep_super()
+        await again.load()
+        assert not again.has_super
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+def test_file_when_a_word_is_none_then_the_users_stay() -> None:
+    """``disabled`` for ``disable`` left the user on, and nobody was told."""
+    loop, disk = SimLoop(), SimDisk(random.Random(1))
+    users = ServerUsers({}, disk, SimClock(loop), Told(), path=PATH, reload_ms=RELOAD_MS)
+
+    async def story() -> None:
+        await disk.write_atomic(PATH, b'[{"username":"ann","password":"p"}]')
+        await users.load()
+        await disk.write_atomic(
+            PATH, b'[{"username":"ann","password":"q","userStatus":"disabled"}]'
+        )
+        with pytest.raises(ConfigInvalid, match="userStatus disabled is none of enable, disable"):
+            await users.load()
+        assert users.find("ann") == Account("ann", "p")
 
     loop.run_until_complete(story())
     loop.close()

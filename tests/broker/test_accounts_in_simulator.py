@@ -102,6 +102,8 @@ def test_request_when_nobody_has_signed_it_then_it_is_refused(cluster: ReplicaCl
     wrong = Credentials("ann", "another")
     assert refused(send(cluster, 1, by=wrong)) == "check signature failed."
     assert refused(ask(cluster, 28, by=wrong)) == "check signature failed."
+    remark = refused(ask(cluster, 3002, {"username": "ann"}, {"userStatus": "disabled"}))
+    assert remark == "userStatus disabled is none of enable, disable"
     done(ask(cluster, 3002, {"username": "ann"}, {"userStatus": "disable"}))
     assert refused(send(cluster, 1)) == "User:ann is disabled."
     assert master_of(cluster).refusals.counts == {

@@ -186,6 +186,50 @@ def test_producers_when_picked_then_they_take_turns_and_the_gone_are_not_picked(
     assert table.groups == []
 
 
+def test_producers_when_some_may_not_take_it_then_the_others_take_turns() -> None:
+    """Whoever says so is a member, and may not be told what the group is asked about."""
+    table = ProducerTable(10)
+    for number in range(4):
+        table.register(0, "P", client(number))
+    odd = [table.pick("P", lambda one: one.connection % 2 == 1) for _ in range(3)]
+    assert [one.connection for one in odd if one] == [1, 3, 1]
+    assert table.pick("P", lambda _: False) is None
+    found = table.pick("P")
+    assert found is not None
+    assert found.connection == 2
+
+
+def test_producer_when_another_user_takes_its_name_then_it_is_the_first_one_s() -> None:
+    """Until his last connection is gone, or is another user's."""
+    table = ProducerTable(10)
+
+    def register(number: int, user: str) -> None:
+        table.register(0, "P", client(number, "same")._replace(user=user))
+
+    def found() -> int | None:
+        one = table.find("same")
+        return None if one is None else one.connection
+
+    register(3, "root")
+    register(1, "ann")
+    register(5, "ann")
+    assert found() == 3
+    register(4, "root")
+    assert found() == 4
+    table.closed(ConnectionId(4))
+    assert found() == 3
+    register(3, "eve")
+    assert found() == 5
+    register(6, "root")
+    assert found() == 5
+    table.closed(ConnectionId(1))
+    register(5, "eve")
+    assert found() == 5
+    for number in (3, 5):
+        table.closed(ConnectionId(number))
+    assert found() == 6
+
+
 class ConsumerMachine(RuleBasedStateMachine):
     """Any order of joining, leaving, closing and silence leaves the tables in agreement."""
 

@@ -17,11 +17,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from rmqha.cli import tls as tls_module
-from rmqha.cli.process import EXIT_CONFIG, prepare_machine
+from rmqha.cli.process import EXIT_CONFIG, set_umask, tell_open_doors
 from rmqha.cli.status_page import start_status_page
 from rmqha.cli.tls import DoorWatch, rejected_collector, tls_collector
 from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger
+from rmqha.runtime.tls_settings import read_tls
 from rmqha.testing.certificates import Authority, tls_properties
 from rmqha.testing.plugin import Factory
 from rmqha.testing.real.processes import allocate_ports
@@ -54,22 +55,22 @@ class Lines:
 @pytest.mark.usefixtures("umask")
 def test_process_when_it_starts_then_its_files_are_its_owners_alone(tmp_path: Path) -> None:
     """Logs hold messages; they were readable for all users of the machine."""
-    prepare_machine("broker", {**OPEN, "bindAddress": "127.0.0.1"}, Logger())
+    set_umask(OPEN)
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("folder", "file")]
     assert modes == [0o700, 0o600]
 
 
-@pytest.mark.usefixtures("umask")
 def test_process_when_strangers_reach_it_then_each_open_door_is_a_line() -> None:
     """And none of it where nobody does."""
     lines = Lines()
-    prepare_machine("controller", OPEN, cast(Logger, lines))
+    tls = read_tls({})
+    tell_open_doors("controller", OPEN, tls, cast(Logger, lines))
     assert [event for event, _ in lines.events] == ["door_open", "door_open"]
     assert "raftSecret" in lines.events[1][1]
     lines.events.clear()
-    prepare_machine("controller", {**OPEN, "bindAddress": "::1"}, cast(Logger, lines))
+    tell_open_doors("controller", {**OPEN, "bindAddress": "::1"}, tls, cast(Logger, lines))
     assert lines.events == []
 
 
@@ -80,7 +81,7 @@ def test_process_when_its_umask_is_none_then_it_does_not_start(
 ) -> None:
     """It would be taken for another number."""
     with pytest.raises(SystemExit) as ended:
-        prepare_machine("broker", {**OPEN, "fileUmask": text}, Logger())
+        set_umask({**OPEN, "fileUmask": text})
     assert ended.value.code == EXIT_CONFIG
     assert "fileUmask" in capsys.readouterr().err
 
@@ -101,8 +102,8 @@ def test_controller_process_when_it_has_run_then_its_store_is_its_owners_alone(
         node.kill()
 
 
-async def test_status_page_says_which_doors_stand_open() -> None:
-    """With the kind of process that it serves."""
+async def test_status_page_says_which_doors_stand_open(tmp_path: Path) -> None:
+    """With the kind of process that it serves, and at every look: a file of TLS may close them."""
 
     class OfOne:
         async def document(self) -> StatusDocument:
@@ -112,18 +113,29 @@ async def test_status_page_says_which_doors_stand_open() -> None:
             pass
 
     port = allocate_ports()[0]
+    tls_file = tmp_path / "tls.properties"
+    tls = Tls({"tls.config.file": str(tls_file)}, Logger())
     values = {
         **OPEN, "statusPageHost": "127.0.0.1", "statusPagePort": str(port), "httpAllowedHosts": "",
     }  # fmt: skip
-    stop = await start_status_page("controller", values, OfOne, Logger(), Counter(), lambda: None)
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{port}/status.json") as answer,
-    ):
-        doors = (await answer.json())["open_doors"]
+    stop = await start_status_page(
+        "controller", values, tls, OfOne, Logger(), Counter(), lambda: None
+    )
+    async with aiohttp.ClientSession() as session:
+
+        async def doors() -> list[str]:
+            async with session.get(f"http://127.0.0.1:{port}/status.json") as answer:
+                return cast(list[str], (await answer.json())["open_doors"])
+
+        open_at_first = await doors()
+        keys = tls_properties(Authority(tmp_path), mutual=True, mode="enforcing")
+        tls_file.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+        assert await tls.check()
+        closed = await doors()
     await stop()
-    assert len(doors) == 2
-    assert "raftSecret" in doors[1]
+    assert len(open_at_first) == 2
+    assert "raftSecret" in open_at_first[1]
+    assert closed == []
 
 
 def test_series_tell_of_certificates_and_of_the_door(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -109,6 +110,21 @@ def test_boot_when_a_name_is_looked_up_then_the_machines_resolver_is_asked(tmp_p
         found = next(line for line in child.output().splitlines() if "addresses_found" in line)
         assert "127.0.0.1:2" in found or "[::1]:2" in found
         assert child.terminate()
+    finally:
+        child.kill()
+
+
+def test_boot_when_a_key_is_unknown_then_it_is_a_warning(tmp_path: Path) -> None:
+    """A misspelt key counts for nothing, and who reads warnings alone has to see it."""
+    port = allocate_ports()[2]
+    values = properties(tmp_path, port, flushDiskTyp="SYNC_FLUSH", logStyle="json")
+    child = Child("broker", [*COMMAND, "-c", str(write(tmp_path, values))], tmp_path / "out.log")
+    child.start()
+    try:
+        child.wait_for_line("boot success", START_S)
+        (line,) = [one for one in child.output().splitlines() if "config_keys_unknown" in one]
+        assert json.loads(line)["level"] == "warning"
+        assert json.loads(line)["keys"] == ["flushDiskTyp"]
     finally:
         child.kill()
 

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
-from rmqha.cli.up import taken
+from rmqha.cli.up import remembered_in, taken
 from rmqha.cli.up_plan import Shape, plan_of
 from rmqha.testing.real import wire
 from rmqha.testing.real.processes import wait_until
@@ -32,7 +32,7 @@ def port() -> int:
     """One of which all ports that follow are free; no other test takes any of this range."""
     for _ in range(100):
         found = random.randrange(11_000, 17_000)
-        plan = plan_of(Path("/"), Shape(port=found), {})
+        plan = plan_of(Path("/"), Shape(port=found))
         if taken(plan, "127.0.0.1") is None:
             return found
     raise AssertionError("no free ports")
@@ -80,7 +80,7 @@ def test_cluster_when_it_is_ended_and_started_again_then_its_messages_are_there(
             assert b"<!doctype html>" in answer.read()
         with Producer(server, "Kept") as producer:
             producer.wait_for_acks(50)
-    assert taken(plan_of(folder, Shape(1, 2, port), {}), "127.0.0.1") is None, "a node is left"
+    assert taken(plan_of(folder, Shape(1, 2, port)), "127.0.0.1") is None, "a node is left"
     with up(folder, tmp_path / "second", []), wire.Connection(server) as names:
         master = wire.broker_addresses(names, "broker-a", "broker-a")[0]
 
@@ -104,7 +104,7 @@ def test_node_when_it_ends_by_itself_then_it_is_said_and_so_does_the_exit_code(
         assert "broker-1 ended by itself with exit code -9" in out.read_text()
         with wire.Connection(f"127.0.0.1:{port}") as names:
             assert wire.broker_addresses(names, "broker-a", "broker-a")
-    assert taken(plan_of(tmp_path, Shape(1, 2, port), {}), "127.0.0.1") is None
+    assert taken(plan_of(tmp_path, Shape(1, 2, port)), "127.0.0.1") is None
 
 
 def node_at(port: int) -> psutil.Process:
@@ -172,7 +172,30 @@ def test_a_property_that_a_broker_refuses_ends_it_with_the_broker_s_words(
     )  # fmt: skip
     assert done.returncode == 1
     assert "flushDiskType" in done.stderr
-    assert taken(plan_of(tmp_path, Shape(1, 2, port), {}), "127.0.0.1") is None
+    assert taken(plan_of(tmp_path, Shape(1, 2, port)), "127.0.0.1") is None
+
+
+def test_property_when_the_cluster_has_come_up_with_it_then_the_next_start_has_it_too(
+    tmp_path: Path, port: int
+) -> None:
+    """Stores are of one size of files: the next start failed, with lines of the former one's log."""
+    folder, sized = tmp_path / "data", "mappedFileSizeCommitLog"
+    given = ["--port", str(port), *SMALL, "--set", f"{sized}=1048576"]
+    with up(folder, tmp_path / "first", given):
+        pass
+    log = folder / "broker-0" / "log.json"
+    before = log.read_text().splitlines()
+    done = subprocess.run(
+        command(folder, "--set", "flushDiskType=NEVER"), capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "flushDiskType" in done.stderr
+    assert before
+    assert not {*before} & {*done.stderr.splitlines()}, "lines of the run before"
+    with up(folder, tmp_path / "second", []):
+        assert remembered_in(folder) == Shape(1, 2, port, sets={sized: "1048576"})
+        assert f"{sized}=1048576" in (folder / "broker-0" / "broker.properties").read_text()
 
 
 def test_cluster_when_it_is_started_twice_then_the_second_says_that_it_runs(

@@ -184,6 +184,19 @@ def test_route_when_the_master_is_gone_then_the_smallest_slave_acts_by_the_setti
     assert (not acting) == bool(route["queueDatas"][0]["perm"] & 2)
 
 
+def test_route_when_somebody_opened_a_set_without_a_master_then_nobody_acts_as_one() -> None:
+    """``addWritePerm``: under 0 its slave would be sent messages, which it refuses."""
+    node = Node({"supportActingMaster": "true"})
+    node.register(enableActingMaster=True)
+    node.register(brokerId=2, brokerAddr=SLAVE, enableActingMaster=True, connection=2)
+    node.close(1)
+    assert {"0": SLAVE} == node.route()["brokerDatas"][0]["brokerAddrs"]
+    node.ask(327, {"brokerName": NAME})
+    route = node.route()
+    assert route["queueDatas"][0]["perm"] == 6
+    assert {"2": SLAVE} == route["brokerDatas"][0]["brokerAddrs"]
+
+
 # -- zones -------------------------------------------------------------------------------------
 
 
@@ -220,6 +233,16 @@ def test_route_when_a_zone_is_asked_for_then_only_its_brokers_are_shown(
     assert expected == [one["brokerName"] for one in route["brokerDatas"]]
     assert expected == [one["brokerName"] for one in route["queueDatas"]]
     assert [f"10.0.0.{name[1]}:1" for name in expected] == list(route["filterServerTable"])
+
+
+def test_zone_when_a_broker_no_longer_names_one_then_it_is_in_none() -> None:
+    """The last registration counts, as for all else that a broker says of itself."""
+    node, asked = Node(), {"__ZONE_MODE": "true", "__ZONE_NAME": "z1"}
+    node.register(__ZONE_NAME="z1")
+    assert [NAME] == [one["brokerName"] for one in node.route(**asked)["brokerDatas"]]
+    node.register()
+    assert [] == node.route(**asked)["brokerDatas"]
+    assert "zoneName" not in node.route()["brokerDatas"][0]
 
 
 def test_route_when_a_zone_is_asked_for_then_number_keys_are_bare_for_everybody() -> None:

@@ -324,12 +324,12 @@ def two_sets(node: Node, **of_b: Any) -> None:
     node.register(mappings=static(broker="c", epoch=8, leads={0: 0, 1: 1}), **C_SET)
 
 
-def front(node: Node, version: int = GO) -> tuple[dict[str, str], list[str]]:
+def front(node: Node, version: int = GO, perm: int = 6) -> tuple[dict[str, str], list[str]]:
     """The addresses of the one set that has queues, and the names of the others."""
     route = node.route(version=version)
     (queues,) = route["queueDatas"]
     assert {
-        "brokerName": SHOWN, "perm": 6, "readQueueNums": 2, "topicSysFlag": 0, "writeQueueNums": 2,
+        "brokerName": SHOWN, "perm": perm, "readQueueNums": 2, "topicSysFlag": 0, "writeQueueNums": 2,
     } == queues  # fmt: skip
     brokers = {one["brokerName"]: one["brokerAddrs"] for one in route["brokerDatas"]}
     assert {"orderTopicConf", "topicQueueMappingByBroker"}.isdisjoint(route)
@@ -394,7 +394,51 @@ def test_route_when_a_set_is_closed_for_writing_then_another_one_serves() -> Non
         mappings=static(broker="c", epoch=8, leads={0: 0, 1: 1}), counter=2, **C_SET, **SERVES
     )
     node.ask(205, {"brokerName": "c"})
+    assert ({"0": MASTER}, ["c"]) == front(node, perm=4)
+
+
+def test_route_when_all_leaders_are_closed_then_old_clients_write_no_more() -> None:
+    """A set was drained, and old producers went on; who leads nothing plays no part."""
+    node = Node()
+    two_sets(node, **SERVES)
     assert ({"0": MASTER}, ["c"]) == front(node)
+    node.ask(205, {"brokerName": NAME})
+    assert ({"0": MASTER}, ["c"]) == front(node)
+    node.ask(205, {"brokerName": "c"})
+    assert ({"0": MASTER}, ["c"]) == front(node, perm=4)
+    node.ask(327, {"brokerName": "c"})
+    assert ({"0": MASTER}, ["c"]) == front(node)
+
+
+def test_route_when_one_of_two_leaders_is_closed_then_old_clients_may_what_the_other_allows() -> (
+    None
+):
+    """They know no queue from the next; without any permission of a leader they may nothing."""
+    node = Node()
+    node.register([topic("A", perm=5), topic("B")], mappings=static(leads={0: 0}), **SERVES)
+    node.register(mappings=static(broker="c", leads={1: 0}), **C_SET)
+    assert ({"0": MASTER}, ["c"]) == front(node)
+    node.ask(205, {"brokerName": "c"})
+    assert ({"0": MASTER}, ["c"]) == front(node, perm=4)
+    node = Node()
+    node.register([topic("A", perm=1), topic("B")], mappings=static(), **SERVES)
+    assert ({"0": MASTER}, []) == front(node, perm=0)
+
+
+def test_route_when_nobody_leads_a_queue_then_old_clients_see_it_open() -> None:
+    """As between two words of a remapping: they ask again."""
+    node = Node()
+    node.register([topic("A", perm=4), topic("B")], mappings=static(leads={}), **SERVES)
+    assert ({"0": MASTER}, []) == front(node)
+
+
+def test_route_when_a_leader_does_not_list_the_topic_then_the_others_count() -> None:
+    """Java's split registrations list topics first and mappings later; no answer may be lost by it."""
+    node = Node()
+    node.register([topic("A", perm=4), topic("B")], mappings=static(leads={0: 0}), **SERVES)
+    node.register([topic("B"), topic("D")], mappings=static(broker="c", leads={1: 0}), **C_SET)
+    assert "c" in infos(node)
+    assert ({"0": MASTER}, []) == front(node, perm=4)
 
 
 def test_route_when_many_topics_lie_alike_then_the_sets_share_their_old_clients() -> None:

@@ -289,3 +289,75 @@ def test_pulls_when_one_fails_then_those_behind_it_are_not_taken_for_it(
     monkeypatch.setattr(live, "_pull", first)
     found = live.pulls(QUEUE, ranges)
     assert [one.next_offset for one in found] == [(at + 1) * 10 for at in range(failed)]
+
+
+@pytest.mark.parametrize("code", [ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY])
+def test_route_when_the_name_servers_are_not_ready_then_they_are_asked_again(
+    servers: NameServers, live: MasterClient, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Brokers register within a minute; a client that gave up lost its sends and streams."""
+    found = iter([Refused("n:1", code, "name server not ready"), Unreachable("away")])
+
+    def route(_: object, topic: str) -> Exchange[TopicRoute]:
+        if (problem := next(found, None)) is not None:
+            raise problem
+        return (yield from servers.route(_, topic))
+
+    monkeypatch.setattr("rmqha.client.aio.masters.topic_route", route)
+    servers.routes[TOPIC] = route_of(BOTH)
+    assert live.writable(TOPIC) == [QUEUE]
+
+
+def test_route_when_the_name_servers_never_are_ready_then_that_is_said_in_time(
+    servers: NameServers,
+) -> None:
+    servers.routes[TOPIC] = Refused("n:1", 1, "name server not ready")
+    with (
+        MasterClient(["n:1"], timeout_ms=100, failover_timeout_ms=120, group="g") as live,
+        pytest.raises(Refused, match="not ready"),
+    ):
+        live.writable(TOPIC)
+    assert 2 <= len(servers.asked) <= 4
+
+
+@pytest.mark.parametrize("code", [ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION])
+def test_route_when_another_moment_changes_nothing_then_that_is_said_at_once(
+    servers: NameServers, live: MasterClient, code: int
+) -> None:
+    servers.routes[TOPIC] = Refused("n:1", code, "no")
+    if code == ResponseCode.TOPIC_NOT_EXIST:
+        assert live.route(TOPIC) is None
+    else:
+        with pytest.raises(Refused):
+            live.route(TOPIC)
+    assert servers.asked == [TOPIC]
+
+
+@pytest.mark.parametrize(
+    ("code", "times"), [(ResponseCode.SYSTEM_BUSY, 2), (ResponseCode.NO_PERMISSION, 1)]
+)
+def test_master_when_its_answer_will_not_change_then_it_is_asked_once(
+    live: MasterClient, monkeypatch: pytest.MonkeyPatch, code: int, times: int
+) -> None:
+    """A user who may not was told so when the time of a failover was over, as an unreachable master."""
+    asked = 0
+
+    async def master(_: str) -> str:
+        return "a:1"
+
+    async def ask(address: str, command: RemotingCommand, *_: object) -> RemotingCommand:
+        nonlocal asked
+        asked += 1
+        if asked < times or code == ResponseCode.NO_PERMISSION:
+            raise Refused(address, code, "no")
+        return command.reply(ResponseCode.SUCCESS)
+
+    monkeypatch.setattr(live._masters, "_master", master)
+    monkeypatch.setattr(live._masters, "ask", ask)
+    made = live._masters.on_master("broker-a", lambda: RemotingCommand(RequestCode.GET_MAX_OFFSET))
+    if code == ResponseCode.NO_PERMISSION:
+        with pytest.raises(Refused):
+            live.call(made)
+    else:
+        assert live.call(made).code == ResponseCode.SUCCESS
+    assert asked == times

@@ -15,6 +15,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.frame import encode
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio import net
+from rmqha.runtime.aio import tls as tls_module
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.runtime.aio.tls import Tls
@@ -36,6 +38,7 @@ from rmqha.runtime.logs import Logger
 from rmqha.runtime.tls_settings import (
     GUARDS,
     TLS_DEFAULTS,
+    KeyPair,
     TlsMode,
     check_kept,
     read_tls,
@@ -298,6 +301,87 @@ async def test_files_that_do_not_fit_change_nothing(authority: Authority) -> Non
         assert await ask(server, make({"tls.enable": "true"})) == REQUEST.body
         cert_path.write_bytes(new)
         assert await tls.check()
+
+
+@in_uvloop
+async def test_new_certificate_when_it_could_not_be_read_for_a_while_then_it_is_used_all_the_same(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that failed leaves no sign in a file when it works again."""
+    values, show, why = tls_properties(authority), tls_module._show, "Permission denied"
+    tls = make(values)
+    before = tls.server
+
+    def fail(context: ssl.SSLContext, pair: KeyPair, end: str) -> None:
+        raise ConfigInvalid(f"{end}: {why}")
+
+    authority.make("server")
+    monkeypatch.setattr(tls_module, "_show", fail)
+    for _ in range(3):
+        assert not await tls.check()
+    assert tls.failures == 1, "told once"
+    why = "Input/output error"
+    for _ in range(3):
+        assert not await tls.check()
+    assert tls.failures == 2, "another reason is news"
+    monkeypatch.setattr(tls_module, "_show", show)
+    assert await tls.check()
+    assert (tls.reloads, tls.server is before) == (1, False)
+    assert not await tls.check(), "nothing is read again that could be used"
+    monkeypatch.setattr(tls_module, "_show", fail)
+    Path(values["tls.server.keyPath"]).touch()
+    assert not await tls.check()
+    assert tls.failures == 3, "the same reason after it was over is news"
+
+
+@in_uvloop
+async def test_certificate_when_its_folder_is_away_for_a_while_then_each_time_is_told(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a network's file system is; what comes back is what is in use."""
+    tls, stamp = make(tls_properties(authority)), tls_module._stamp
+
+    def fail(*_: object) -> None:
+        raise ConfigInvalid("Stale file handle")
+
+    for times in (1, 2):
+        with monkeypatch.context() as away:
+            away.setattr(tls_module, "_stamp", lambda _: None)
+            away.setattr(tls_module, "_show", fail)
+            for _ in range(2):
+                assert not await tls.check()
+        assert tls_module._stamp is stamp
+        assert not await tls.check()
+        assert (tls.reloads, tls.failures) == (0, times)
+
+
+@in_uvloop
+async def test_new_certificate_when_it_keeps_the_time_of_the_old_one_then_it_is_used(
+    authority: Authority,
+) -> None:
+    """As copies do that keep times (cp -p, rsync -a, archives)."""
+    values = tls_properties(authority)
+    tls = make(values)
+    paths = [Path(values[key]) for key in ("tls.server.certPath", "tls.server.keyPath")]
+    stats = [path.stat() for path in paths]
+    authority.make("server", days=9)
+    for path, was in zip(paths, stats, strict=True):
+        os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert await tls.check()
+
+
+@pytest.mark.parametrize("field", ["st_mtime_ns", "st_ctime_ns", "st_ino", "st_size"])
+def test_stamp_when_anything_of_a_file_differs_then_it_differs(
+    monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    """Each file system keeps some of it exactly."""
+    same = {"st_mtime_ns": 1, "st_ctime_ns": 2, "st_ino": 3, "st_size": 4}
+    stamps = []
+    for found in (same, same, {**same, field: 9}):
+        monkeypatch.setattr(os, "stat", lambda _, found=found: SimpleNamespace(**found))
+        stamps.append(tls_module._stamp("c"))
+    monkeypatch.undo()
+    assert stamps[0] == stamps[1] != stamps[2]
 
 
 @in_uvloop

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from rmqha.runtime.exposure import is_loopback, open_doors
+from rmqha.runtime.tls_settings import read_tls, with_tls_file
 from rmqha.web.aio import port as ports
 from rmqha.web.aio.exporter import Exporter
 from rmqha.web.aio.port import BoundedPort, Hosts, _Guard
@@ -235,17 +236,40 @@ def test_loopback_addresses(host: str, local: bool) -> None:
 def test_doors_close_one_by_one() -> None:
     """Each sentence goes with the setting that it names."""
     values = {"bindAddress": "0.0.0.0", "enableControllerMode": "true"}
-    assert len(open_doors("broker", values)) == 2
-    assert len(open_doors("controller", values)) == 2
-    assert len(open_doors("name server", values)) == 1
-    assert open_doors("broker", {**values, "bindAddress": "127.0.0.1"}) == ()
-    (left,) = open_doors("broker", {**values, "haSecret": "0123456789abcdef"})
+    plain = read_tls({})
+    assert len(open_doors("broker", values, plain)) == 2
+    assert len(open_doors("controller", values, plain)) == 2
+    assert len(open_doors("name server", values, plain)) == 1
+    assert open_doors("broker", {**values, "bindAddress": "127.0.0.1"}, plain) == ()
+    (left,) = open_doors("broker", {**values, "haSecret": "0123456789abcdef"}, plain)
     assert "authenticationEnabled" in left
-    (left,) = open_doors("controller", {**values, "authenticationEnabled": "true"})
+    (left,) = open_doors("controller", {**values, "authenticationEnabled": "true"}, plain)
     assert "raftSecret" in left
-    closed = {"tls.server.mode": "enforcing", "tls.server.need.client.auth": "require"}
-    assert open_doors("broker", {**values, **closed}) == ()
-    assert len(open_doors("broker", {**values, **closed, "haTlsEnable": "false"})) == 2
-    # Whoever may come without TLS is asked for no certificate.
-    for mode in ("permissive", "disabled", ""):
-        assert len(open_doors("broker", {**values, **closed, "tls.server.mode": mode})) == 2
+    files = {
+        "tls.server.certPath": "c", "tls.server.keyPath": "k", "tls.server.trustCertPath": "t",
+        "tls.server.authClient": "true",
+    }  # fmt: skip
+    closed = {"tls.server.mode": "enforcing", "tls.server.need.client.auth": "require", **files}
+    assert open_doors("broker", values, read_tls(closed)) == ()
+    assert len(open_doors("broker", {**values, "haTlsEnable": "false"}, read_tls(closed))) == 2
+    # Whoever may come without TLS, or without a certificate, has shown none.
+    for key, word in (
+        ("tls.server.mode", "permissive"), ("tls.server.mode", "disabled"),
+        ("tls.server.need.client.auth", "optional"), ("tls.server.need.client.auth", "none"),
+    ):  # fmt: skip
+        assert len(open_doors("broker", values, read_tls({**closed, key: word}))) == 2
+
+
+def test_doors_when_the_file_of_tls_says_otherwise_then_it_counts() -> None:
+    """What a process's own file says of TLS is not what its ports speak."""
+    own = {
+        "bindAddress": "0.0.0.0", "tls.server.mode": "enforcing",
+        "tls.server.need.client.auth": "require", "tls.server.authClient": "true",
+        "tls.server.trustCertPath": "t", "tls.server.certPath": "c", "tls.server.keyPath": "k",
+    }  # fmt: skip
+    assert open_doors("name server", own, read_tls(with_tls_file(own, None))) == ()
+    opened = read_tls(with_tls_file(own, "tls.server.need.client.auth=none\n"))
+    assert len(open_doors("name server", own, opened)) == 1
+    text = "".join(f"{key}={value}\n" for key, value in own.items() if key.startswith("tls."))
+    bare = {"bindAddress": "0.0.0.0"}
+    assert open_doors("name server", bare, read_tls(with_tls_file(bare, text))) == ()

@@ -17,11 +17,11 @@ from rmqha.admin.commands.users import (
     need_found,
 )
 from rmqha.admin.java_text import null
-from rmqha.admin.places import place_options, places
+from rmqha.admin.places import Places, place_options, places
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, names_option, text_option
-from rmqha.base.errors import RemoteProtocolError
-from rmqha.client.exchange import Exchange
+from rmqha.base.errors import RemoteProtocolError, RmqhaError
+from rmqha.client.exchange import Exchange, Refused, Unreachable
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.headers import FieldValue
 
@@ -37,7 +37,7 @@ def _putting(verb: str, code: RequestCode) -> Callable[..., Exchange[Report]]:
     ) -> Exchange[Report]:  # fmt: skip
         if not resources or not actions:
             raise click.UsageError("give resources with -r and actions with -a")
-        addresses = yield from places(name_servers, broker_address, cluster_name, masters=False)
+        addresses, _ = yield from places(name_servers, broker_address, cluster_name, masters=False)
         more = {"sourceIps": list(source_ips)} if source_ips else {}
         entries = [
             {"actions": list(actions), "decision": decision, "resource": one, **more}
@@ -54,7 +54,7 @@ def _delete(
     resource: str | None,
 ) -> Exchange[Report]:  # fmt: skip
     """One resource's entry, or all."""
-    addresses = yield from places(name_servers, broker_address, cluster_name, masters=False)
+    addresses, _ = yield from places(name_servers, broker_address, cluster_name, masters=False)
     fields: dict[str, FieldValue] = {"subject": subject}
     if resource is not None:
         fields["resource"] = resource
@@ -66,9 +66,9 @@ def _get(
     name_servers: Servers, broker_address: str | None, cluster_name: str | None, subject: str | None
 ) -> Exchange[Report]:
     """The policies of one user, at each master."""
-    addresses = yield from places(name_servers, broker_address, cluster_name, masters=True)
+    found = yield from places(name_servers, broker_address, cluster_name, masters=True)
     fields = {"subject": subject or ""}
-    return (yield from _all_of(addresses, RequestCode.AUTH_GET_ACL, fields))
+    return (yield from _all_of(found, RequestCode.AUTH_GET_ACL, fields))
 
 
 def _list(
@@ -76,25 +76,35 @@ def _list(
     subject: str | None, resource: str | None,
 ) -> Exchange[Report]:  # fmt: skip
     """The policies of all users, at each master."""
-    addresses = yield from places(name_servers, broker_address, cluster_name, masters=True)
+    found = yield from places(name_servers, broker_address, cluster_name, masters=True)
     wanted = {"subjectFilter": subject, "resourceFilter": resource}
     fields = {name: value for name, value in wanted.items() if value is not None}
-    return (yield from _all_of(addresses, RequestCode.AUTH_LIST_ACL, fields))
+    return (yield from _all_of(found, RequestCode.AUTH_LIST_ACL, fields))
 
 
-def _all_of(
-    addresses: tuple[str, ...], code: RequestCode, fields: dict[str, str]
-) -> Exchange[Report]:
+def _all_of(found: Places, code: RequestCode, fields: dict[str, str]) -> Exchange[Report]:
+    """What each has; one that fails hides no other, and is one when all fail.
+
+    Raises:
+        Refused, Unreachable, RemoteProtocolError: the first of them, when nobody answered.
+    """
     plain, data, tables = "", {}, []
-    for address in addresses:
-        acls = yield from found_at(address, code, **fields)
+    failures: list[RmqhaError] = []
+    for address in found.addresses:
+        try:
+            acls = yield from found_at(address, code, **fields)
+        except (Refused, Unreachable, RemoteProtocolError) as error:
+            failures.append(error)
+            continue
         if not acls:
             continue
         rows = [row for acl in acls for row in _rows(acl)]
         plain += "".join(map(_line, [_HEAD, *rows]))
         data[address] = acls
         tables.append(Table(address, tuple(one[1:] for one in _HEAD), rows))
-    return Report(plain, data, tuple(tables))
+    if len(failures) == len(found.addresses):
+        raise failures[0]
+    return Report(plain, data, tuple(tables), (*failures, *found.failures))
 
 
 def _rows(acl: Members) -> list[tuple[str, str, str, str, str, str]]:

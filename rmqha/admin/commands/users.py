@@ -16,7 +16,7 @@ from rmqha.admin.spec import (
     text_option,
 )
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.client.exchange import Exchange, NotFound, ask, ask_each
+from rmqha.client.exchange import Exchange, NotFound, Refused, Unreachable, ask, ask_each
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
@@ -60,12 +60,22 @@ def found_at(address: str, code: RequestCode, **fields: FieldValue) -> Exchange[
 def first_found(
     addresses: Iterable[str], code: RequestCode, **fields: FieldValue
 ) -> Exchange[tuple[str, list[Members]]]:
-    """The first broker that has any, with what it has."""
-    last = ""
+    """The first broker that has any, with what it has.
+
+    Raises:
+        Refused, Unreachable: the first that failed, when none of the others has any.
+    """
+    last, why = "", None
     for last in addresses:
-        found = yield from found_at(last, code, **fields)
+        try:
+            found = yield from found_at(last, code, **fields)
+        except (Refused, Unreachable) as error:
+            why = why or error
+            continue
         if found:
             return last, found
+    if why is not None:
+        raise why
     return last, []
 
 
@@ -77,7 +87,7 @@ def _changing(verb: str, code: RequestCode) -> Callable[..., Exchange[Report]]:
         given = [password, user_type, user_status]
         if code is RequestCode.AUTH_UPDATE_USER and given.count(None) != len(given) - 1:
             raise click.UsageError("give one of -p, -t and -s")
-        addresses = yield from places(name_servers, broker_address, cluster_name, masters=False)
+        addresses, _ = yield from places(name_servers, broker_address, cluster_name, masters=False)
         body = dict(zip(_USER, (username, password, user_type, user_status), strict=True))
         deletes = code is RequestCode.AUTH_DELETE_USER
         return (
@@ -104,10 +114,10 @@ def _get(
     username: str | None,
 ) -> Exchange[Report]:
     """One user, of the first master that has it."""
-    addresses = yield from places(name_servers, broker_address, cluster_name, masters=True)
+    addresses, absent = yield from places(name_servers, broker_address, cluster_name, masters=True)
     _, users = yield from first_found(addresses, RequestCode.AUTH_GET_USER, username=username or "")
     if not users:
-        raise NotFound(f"there is no user {username or ''}")
+        raise absent[0] if absent else NotFound(f"there is no user {username or ''}")
     plain, tables = _shown(users)
     return Report(plain, users[0], tables)
 
@@ -116,7 +126,7 @@ def _list(
     name_servers: Servers, broker_address: str | None, cluster_name: str | None, wanted: str | None
 ) -> Exchange[Report]:
     """All users, of the first master that has any."""
-    addresses = yield from places(name_servers, broker_address, cluster_name, masters=True)
+    addresses, _ = yield from places(name_servers, broker_address, cluster_name, masters=True)
     fields = {} if wanted is None else {"filter": wanted}
     address, users = yield from first_found(addresses, RequestCode.AUTH_LIST_USER, **fields)
     if not users:

@@ -39,6 +39,7 @@ def guarded(
         checked = replace(settings, authorization=True, authorization_free=free)
         return Guard(handler, Check(checked, users.find, by_server_rules), refusals, passes)
     if has_users:
+        users.keep_super()
         return Guard(handler, _ChangesOnly(settings, users), refusals, passes)
     return handler
 

@@ -1,14 +1,14 @@
 """Users of a name server or a controller: those that its settings name, and those of a file.
 
 The file (``authUsersPath``) is a JSON list of users; it is read at start, and again when it has
-changed. One that cannot be read then is told of, and the users stay as they were.
+changed. One that cannot be used then is told of, and the users stay as they were.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmqha.auth.accounts import Account, read_account
+from rmqha.auth.accounts import Account, read_written_account
 from rmqha.auth.refused import ChangeRefused
 from rmqha.base.errors import ConfigInvalid, DiskFailed, RemoteProtocolError
 from rmqha.remoting import fastjson
@@ -37,6 +37,7 @@ class ServerUsers:
         self._log = log
         self._path = path
         self._reload_ms = reload_ms
+        self._keeps_super = False
         self._users = dict(named)
         self._content: bytes | None = None
         self._trouble = ""
@@ -48,13 +49,18 @@ class ServerUsers:
     @property
     def has_super(self) -> bool:
         """Whether there is a super user: then configuration is nobody else's."""
-        return any(one.is_super and one.is_enabled for one in self._users.values())
+        return _has_super(self._users)
+
+    def keep_super(self) -> None:
+        """Take no file from now on that leaves no super user where there was one: as long as there
+        is none, whoever comes may change the configuration."""
+        self._keeps_super = True
 
     async def load(self) -> None:
         """Read the file.
 
         Raises:
-            ConfigInvalid: it is not there, or cannot be used.
+            ConfigInvalid: it is not there, cannot be used, or opens what was closed.
         """
         if not self._path:
             return
@@ -64,7 +70,14 @@ class ServerUsers:
             raise ConfigInvalid(f"authUsersPath={self._path}: {error}") from error
         if content == self._content:
             return
-        self._users = {**self._named, **_read(self._path, content)}
+        users = {**self._named, **_read(self._path, content)}
+        # An editor empties a file before it writes it, and a wrong word is soon written.
+        if self._keeps_super and self.has_super and not _has_super(users):
+            raise ConfigInvalid(
+                f"authUsersPath={self._path}: it leaves no super user who is enabled, and whoever"
+                " comes could change the configuration; a restart takes it as it is"
+            )
+        self._users = users
         self._content = content
         self._log.log("info", "users_read", path=self._path, count=len(self._users))
 
@@ -82,6 +95,10 @@ class ServerUsers:
             self._trouble = trouble
 
 
+def _has_super(users: Mapping[str, Account]) -> bool:
+    return any(one.is_super and one.is_enabled for one in users.values())
+
+
 def _read(path: str, content: bytes) -> dict[str, Account]:
     try:
         found = fastjson.loads(content)
@@ -92,7 +109,7 @@ def _read(path: str, content: bytes) -> dict[str, Account]:
     users: dict[str, Account] = {}
     for value in found:
         try:
-            account = read_account(value if isinstance(value, dict) else {})
+            account = read_written_account(value if isinstance(value, dict) else {})
         except ChangeRefused as error:
             raise ConfigInvalid(f"authUsersPath={path}: {error}") from error
         if account.name in users:

@@ -24,6 +24,7 @@ class Client(NamedTuple):
     Attributes:
         client_id: what it calls itself; the same on all its connections.
         address: ``host:port`` of its end of the connection.
+        user: who signed its heartbeat; empty where permissions are not looked at.
     """
 
     connection: ConnectionId
@@ -31,6 +32,7 @@ class Client(NamedTuple):
     language: str
     version: int
     address: str
+    user: str = ""
 
     def members(self) -> dict[str, str | int]:
         """The JSON members of an entry of ``connectionSet``."""

@@ -5,6 +5,8 @@ Source: ProducerManager of RocketMQ 5.1.1 to 5.5.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rmqha.base.ids import ConnectionId
 from rmqha.broker.groups.memberships import Client, Memberships
 
@@ -19,7 +21,8 @@ class ProducerTable:
     def __init__(self, memberships_max: int) -> None:
         self._members = Memberships(memberships_max)
         self._turns: dict[str, int] = {}
-        # The connections of each client, and how it calls itself on each of them.
+        # The connections of each client, in the order in which they said that they are its, and how
+        # it calls itself on each of them.
         self._of_client: dict[str, dict[ConnectionId, Client]] = {}
         self._client_of: dict[ConnectionId, str] = {}
 
@@ -61,7 +64,11 @@ class ProducerTable:
         if self._client_of.get(client.connection) != client.client_id:
             self._forget(client.connection)
             self._client_of[client.connection] = client.client_id
-        self._of_client.setdefault(client.client_id, {})[client.connection] = client
+        connections = self._of_client.setdefault(client.client_id, {})
+        known = connections.get(client.connection)
+        if known is not None and known.user != client.user:
+            del connections[client.connection]  # another user's: behind those that were there
+        connections[client.connection] = client
         return True
 
     def unregister(self, group: str, connection: ConnectionId) -> bool:
@@ -95,16 +102,32 @@ class ProducerTable:
             self.unregister(group, connection)
         return list(dict.fromkeys(connection for connection, _ in silent))
 
-    def pick(self, group: str) -> Client | None:
-        """One of a group's producers, in turn; None when there is none."""
+    def pick(
+        self, group: str, may_take: Callable[[Client], bool] = lambda _: True
+    ) -> Client | None:
+        """One of a group's producers, in turn; None when there is none.
+
+        Args:
+            may_take: whether one may have what the group is asked about. Whoever says so is a
+                member of a producer group, for groups of producers need no permission.
+        """
         clients = self._members.clients(group)
-        if not clients:
-            return None
         turn = self._turns.get(group, 0)
-        self._turns[group] = turn + 1
-        return clients[turn % len(clients)]
+        for at in range(turn, turn + len(clients)):
+            client = clients[at % len(clients)]
+            if may_take(client):
+                self._turns[group] = at + 1
+                return client
+        return None
 
     def find(self, client_id: str) -> Client | None:
-        """The newest connection of a producer that calls itself ``client_id``, for its replies."""
+        """The newest connection of a producer that calls itself ``client_id``, for its replies.
+
+        A name is of the user who had it first, for as long as a connection of his is open: anybody
+        can call himself as another does, and would be given the replies to him.
+        """
         connections = self._of_client.get(client_id)
-        return None if connections is None else connections[max(connections)]
+        if connections is None:
+            return None
+        user = next(iter(connections.values())).user
+        return connections[max(one for one, client in connections.items() if client.user == user)]

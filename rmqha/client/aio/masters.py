@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from rmqha.base.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from rmqha.client.aio.exchanges import ExchangeClient
 from rmqha.client.brokers import cluster_info, masters_by_set, topic_route
-from rmqha.client.exchange import Exchange, Refused, Unreachable, ask_any
+from rmqha.client.exchange import NOT_NOW, Exchange, Refused, Unreachable, ask_any
 from rmqha.client.logical import Leaders, is_logical
 from rmqha.client.routes import QueueKey, TopicRoute, decode_names
 from rmqha.remoting.aio.client import RemotingClient
@@ -89,7 +89,7 @@ class Masters:
         """Where a topic is; None when nobody has it.
 
         Args:
-            is_patient: ask again while no name server answers.
+            is_patient: ask again while no name server answers, or those that do are not ready.
 
         Raises:
             Unreachable, Refused: no name server tells.
@@ -105,15 +105,16 @@ class Masters:
         return route
 
     async def _named(self, make: Callable[[], Exchange[T]], wait_ms: int | None = None) -> T:
-        """Ask the name servers, again while none of them answers."""
+        """Ask the name servers, again while none of them answers, or those that do are not ready."""
         deadline_ms = self._clock.now_ms() + (
             self._failover_timeout_ms if wait_ms is None else wait_ms
         )
         while True:
             try:
                 return await self._exchanges.run(make())
-            except Unreachable:
-                if self._clock.now_ms() >= deadline_ms:
+            except (Refused, Unreachable) as error:
+                is_final = isinstance(error, Refused) and error.code not in NOT_NOW
+                if is_final or self._clock.now_ms() >= deadline_ms:
                     raise
             await self._clock.sleep(RETRY_MS)
 

@@ -34,6 +34,9 @@ LOOK_EVERY_S = 1.0
 """Java looks twice a second; a certificate is replaced some days before it is needed."""
 
 
+_Stamp = tuple[int, int, int, int]
+
+
 class Contexts(Struct, frozen=True):
     """What one reading of the files gave.
 
@@ -77,6 +80,7 @@ class Tls:
         self._file = self._values.get("tls.config.file", "")
         self._now = load(self._values)
         self._seen = self._look()
+        self._trouble = ""
 
     @property
     def server(self) -> ssl.SSLContext | None:
@@ -92,6 +96,11 @@ class Tls:
     def is_plain_taken(self) -> bool:
         """Whether a peer that does not speak TLS may come in."""
         return self._now.settings.mode is not TlsMode.ENFORCING
+
+    @property
+    def settings(self) -> TlsSettings:
+        """What counts now, of both files together."""
+        return self._now.settings
 
     @property
     def mode(self) -> TlsMode:
@@ -114,36 +123,44 @@ class Tls:
             await self.check()
 
     async def check(self) -> bool:
-        """Look once, in a thread, for the disk may hang; returns whether anything was replaced."""
+        """Look once, in a thread, for the disk may hang; returns whether anything was replaced.
+
+        Files that could not be used are read again at every look: a disk, or whoever may read them,
+        can change without any sign in the files. A failure counts and is told once for each reason.
+        """
         seen = await asyncio.to_thread(self._look)
         if seen == self._seen:
+            self._trouble = ""
             return False
         try:
             self._now = await asyncio.to_thread(load, self._values, self._now.file_text)
         except ConfigInvalid as error:
-            self._seen = seen
-            self.failures += 1
-            self._log.log("error", "tls_not_reloaded", reason=str(error))
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                self.failures += 1
+                self._log.log("error", "tls_not_reloaded", reason=self._trouble)
             return False
+        self._trouble = ""
         self._seen = await asyncio.to_thread(self._look) if self._names_changed(seen) else seen
         self.reloads += 1
         self._log.log("info", "tls_reloaded", mode=self.mode.value, expires_ms=self.expires_ms)
         return True
 
-    def _names_changed(self, seen: dict[str, tuple[int, int, int] | None]) -> bool:
+    def _names_changed(self, seen: dict[str, _Stamp | None]) -> bool:
         """Whether the file of settings names other files now."""
         return set(seen) != {self._file, *self._now.settings.paths} - {""}
 
-    def _look(self) -> dict[str, tuple[int, int, int] | None]:
+    def _look(self) -> dict[str, _Stamp | None]:
         """What tells one state of the files from the next."""
         paths = {self._file, *self._now.settings.paths} - {""}
         return {path: _stamp(path) for path in sorted(paths)}
 
 
-def _stamp(path: str) -> tuple[int, int, int] | None:
+def _stamp(path: str) -> _Stamp | None:
+    """What shows a change: whoever copies a file can keep its time, and its size need not differ."""
     with contextlib.suppress(OSError):
         found = os.stat(path)
-        return found.st_mtime_ns, found.st_ino, found.st_size
+        return found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size
     return None
 
 

@@ -6,8 +6,11 @@ of RocketMQ 5.1.1 to 5.5.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
+from rmqha.auth.addresses import ip_of
+from rmqha.auth.resources import Action
 from rmqha.base.errors import MessageIllegal
 from rmqha.broker.common.aio.writer import RECORDS_A_TURN, Writer
 from rmqha.broker.common.refusal import Refusal
@@ -29,6 +32,7 @@ from rmqha.broker.deferred.transactions import (
     renewed_half,
 )
 from rmqha.broker.groups.aio.ports import Broker
+from rmqha.broker.groups.memberships import Client
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
@@ -304,12 +308,12 @@ class TransactionService:
         """Send 39 to one producer of the group; without one the next round asks again."""
         pairs = half.properties
         group = _text(pairs, b"PGROUP")
-        client = self._broker.producers.pick(group)
+        topic, queue_id = real_place(pairs) or ("", 0)
+        client = self._producer(group, topic)
         if client is None:
             self._log.log("warning", "transaction_without_producer", group=group)
             return
         key = _text(pairs, b"UNIQ_KEY")
-        topic, queue_id = real_place(pairs) or ("", 0)
         fields = ext_fields(
             topic=half_topic, tranStateTableOffset=stored.queue_offset,
             commitLogOffset=stored.offset, msgId=key, transactionId=key, offsetMsgId=stored.msg_id,
@@ -325,6 +329,19 @@ class TransactionService:
             RequestCode.CHECK_TRANSACTION_STATE, ext_fields=fields, body=bytes(body)
         )
         self._broker.clients.oneway(client.connection, command)
+
+    def _producer(self, group: str, topic: str) -> Client | None:
+        """One that may send to the topic, for it is given the message: anybody can say in a
+        heartbeat that he is of the group."""
+        rights = self._broker.rights
+
+        @functools.cache  # a group may have thousands of members, of few users
+        def may(user: str, source_ip: str) -> bool:
+            return rights.may_be_sent(user, source_ip, topic, Action.PUB)
+
+        return self._broker.producers.pick(
+            group, lambda client: may(client.user, ip_of(client.address))
+        )
 
 
 def _text(properties: bytes, name: bytes) -> str:

@@ -93,8 +93,9 @@ class ClientProcessor:
     ) -> Generator[None, None, RemotingCommand]:
         broker = self._broker
         client = Client(
-            connection.id, beat.client_id, request.language, request.version, connection.peer
-        )
+            connection.id, beat.client_id, request.language, request.version, connection.peer,
+            broker.rights.signer(request),
+        )  # fmt: skip
         full = unknown = False
         for first in range(0, max(len(beat.consumers), len(beat.producers), 1), MADE_MAX):
             if first:

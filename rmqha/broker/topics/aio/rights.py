@@ -16,7 +16,7 @@ from rmqha.base.proofs import Secrets
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.topics.aio.account_file import AccountFile
 from rmqha.remoting.aio.connection import Connection
-from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.topic_names import is_system_topic
 from rmqha.store import properties as props
@@ -83,6 +83,30 @@ class Rights:
         except Refused as why:
             return self._refused(connection, request, why)
         return None
+
+    def signer(self, request: RemotingCommand) -> str:
+        """The name of the user who has signed a request; empty where permissions are not looked at,
+        and of one that needs no signature and has none."""
+        if not self._check.settings.authorization:
+            return ""
+        try:
+            return self._check.user_of(request).name
+        except Refused:
+            return ""
+
+    def may_be_sent(self, user: str, source_ip: str, topic: str, *actions: Action) -> bool:
+        """Whether a client may be given a record of a topic because of its heartbeat.
+
+        Its user's policies may have changed since.
+
+        Args:
+            user: as :meth:`signer` knew him.
+            actions: he needs one of them.
+        """
+        return all(
+            self._check.allows(user, RequestCode.HEART_BEAT, source_ip, resource, needed)
+            for resource, needed in record_contexts(topic, "", actions)
+        )
 
     def refusal_of_users(self, connection: Connection, request: RemotingCommand) -> Refusal | None:
         """Why somebody may not have the users, with their passwords (201).
