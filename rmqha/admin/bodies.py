@@ -5,13 +5,30 @@ Source: ConsumerConnection, ProducerConnection and KVTable, RocketMQ remoting.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from rmqha.base.errors import RemoteProtocolError
 from rmqha.remoting import fastjson
 from rmqha.remoting.values import as_array, as_number, as_object, as_text
+
+
+@contextmanager
+def understood(address: str) -> Iterator[None]:
+    """What is read and shown here is an answer of this peer, which may have written anything.
+
+    Raises:
+        RemoteProtocolError: a member misses, or is not what it has to be.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise RemoteProtocolError(
+            f"the answer of {address} cannot be understood: {type(error).__name__} {error}"
+        ) from error
 
 
 class Client(NamedTuple):

@@ -79,10 +79,19 @@ class StoredMessage(Struct, frozen=True):
         known = _FILE_NAME.fullmatch(self.message_id)
         return f"{BODY_FOLDER}/{self.message_id if known else self.offset_message_id}"
 
-    def pulled(self, broker_name: str, min_offset: str, max_offset: str) -> StoredMessage:
-        """The message as a Java client sees one that it pulled."""
+    def pulled(
+        self, broker_name: str, queue_id: int, delta: int, min_offset: str, max_offset: str
+    ) -> StoredMessage:
+        """The message as a Java client sees one that it pulled.
+
+        Args:
+            queue_id: of a logical queue; the record has the number of the physical one.
+            delta: how much further the logical queue's offset is than the physical one's.
+        """
         more = {**self.properties, "MIN_OFFSET": min_offset, "MAX_OFFSET": max_offset}
-        return replace(self, properties=more, broker_name=broker_name)
+        offset = self.stored.queue_offset + delta
+        stored = self.stored._replace(queue_id=queue_id, queue_offset=offset)
+        return replace(self, stored=stored, properties=more, broker_name=broker_name)
 
     def data(self) -> dict[str, object]:
         """Its facts for ``--json``; a body that is not UTF-8 comes as base64."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import click
 
 from rmqha.admin.spec import (
@@ -11,8 +13,17 @@ from rmqha.admin.spec import (
     need_address_or_cluster,
     need_name_servers,
 )
-from rmqha.client.brokers import all_addresses, master_addresses
+from rmqha.base.errors import RmqhaError
+from rmqha.client.brokers import all_addresses
+from rmqha.client.brokers import masters as masters_of
 from rmqha.client.exchange import Exchange
+
+
+class Places(NamedTuple):
+    """Whom a command goes to, and a failure for each that it should go to and cannot."""
+
+    addresses: tuple[str, ...]
+    failures: tuple[RmqhaError, ...] = ()
 
 
 def place_options() -> list[click.Option]:
@@ -26,18 +37,21 @@ def places(
     cluster_name: str | None,
     *,
     masters: bool,
-) -> Exchange[tuple[str, ...]]:
+) -> Exchange[Places]:
     """Find the addresses that a command line names.
 
     Args:
-        masters: of a cluster, the masters only.
+        masters: of a cluster, the masters only; a broker set that has none now is a failure.
 
     Raises:
         click.UsageError: neither broker nor cluster, or both.
-        NotFound: no such cluster.
+        NotFound: no such cluster, or all its sets are without a master.
     """
     need_address_or_cluster(broker_address, cluster_name, exclusive=True)
     if broker_address or not cluster_name:
-        return (broker_address or "",)
-    find = master_addresses if masters else all_addresses
-    return (yield from find(need_name_servers(name_servers), cluster_name))
+        return Places((broker_address or "",))
+    servers = need_name_servers(name_servers)
+    if not masters:
+        return Places((yield from all_addresses(servers, cluster_name)))
+    found = yield from masters_of(servers, cluster_name)
+    return Places(found.addresses, found.failures)

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from rmqha.admin.topic_calls import mapped_config
+from rmqha.base.errors import RmqhaError
 from rmqha.client.brokers import topic_route
-from rmqha.client.exchange import Exchange, Refused
+from rmqha.client.exchange import Exchange, Refused, Unreachable
 from rmqha.client.offsets import ConsumeOffset, ConsumeStats, TopicOffset
 from rmqha.client.routes import QueueKey, TopicRoute
 from rmqha.remoting.topic_names import RETRY_PREFIX
@@ -21,13 +22,21 @@ from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments, mock_brok
 from rmqha.statictopic.translate import first_decided, last_decided
 
 
-def known_by_route(topic: str, route: TopicRoute) -> Exchange[Known]:
-    """Ask every broker set of a topic's route what it knows (351)."""
-    brokers = {}
+def known_by_route(topic: str, route: TopicRoute) -> Exchange[tuple[Known, dict[str, RmqhaError]]]:
+    """Ask every broker set of a topic's route what it knows (351).
+
+    Returns:
+        What those know that answer, and the failures of the others by name.
+    """
+    brokers, failures = {}, dict[str, RmqhaError]()
     for name, address in route.brokers():
-        config = yield from mapped_config(address, topic)
+        try:
+            config = yield from mapped_config(address, topic)
+        except (Refused, Unreachable) as error:
+            failures[name] = error
+            continue
         brokers[name] = KnownTopic() if config is None else known_topic(config)
-    return Known(topic, brokers)
+    return Known(topic, brokers), failures
 
 
 def physical_key(topic: str, item: LogicQueueMappingItem) -> QueueKey:
@@ -89,9 +98,15 @@ def logical_consumption(
     return found
 
 
-def as_members_see(name_servers: tuple[str, ...], stats: ConsumeStats) -> Exchange[ConsumeStats]:
-    """How far a group is, in logical queues where a topic has them (105, and 351 for these)."""
-    table = dict(stats.offset_table)
+def as_members_see(
+    name_servers: tuple[str, ...], stats: ConsumeStats
+) -> Exchange[tuple[ConsumeStats, list[RmqhaError]]]:
+    """How far a group is, in logical queues where a topic has them (105, and 351 for these).
+
+    Returns:
+        This, and the failures of broker sets that do not say what they know of a topic.
+    """
+    table, failures = dict(stats.offset_table), list[RmqhaError]()
     for topic in sorted({key.topic for key in table}):
         if topic.startswith(RETRY_PREFIX):
             continue
@@ -100,7 +115,8 @@ def as_members_see(name_servers: tuple[str, ...], stats: ConsumeStats) -> Exchan
         except Refused:
             continue  # it was deleted, and the offsets are left
         if route.is_mapped:
-            known = yield from known_by_route(topic, route)
+            known, silent = yield from known_by_route(topic, route)
+            failures += silent.values()
             logical = logical_consumption(known, table)
             table = {key: one for key, one in table.items() if key.topic != topic} | logical
-    return replace(stats, offset_table=table)
+    return replace(stats, offset_table=table), failures

@@ -15,11 +15,17 @@ from msgspec import Struct
 from rmqha.admin.topic_calls import mapped_config
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.ids import MASTER_ID
-from rmqha.client.brokers import cluster_info, groups_in_cluster
-from rmqha.client.exchange import Exchange, NotFound
+from rmqha.client.brokers import (
+    groups_in_cluster,
+    joined_cluster_info,
+    sets_with_topic,
+    without_master,
+)
+from rmqha.client.exchange import Exchange, NotFound, Refused, Unreachable
+from rmqha.client.routes import chosen_address
 from rmqha.remoting.bodies import ClusterInfo
 from rmqha.remoting.values import as_number
-from rmqha.statictopic.known import Known, KnownTopic, is_unfinished
+from rmqha.statictopic.known import Known, KnownTopic, PlanRefused, is_unfinished
 from rmqha.statictopic.map_file import known_topic
 from rmqha.statictopic.plan import Change, retell
 from rmqha.statictopic.steps import check
@@ -38,6 +44,8 @@ class Found(Struct, frozen=True):
         configs: the members of TopicConfig of each; those of another where it has none.
         new: broker sets that have never had the topic.
         known: what they know of queues.
+        elsewhere: what speaks for it that broker sets have the topic which were not asked for it,
+            such as those of another cluster. Clients would see one topic of both.
     """
 
     name_servers: tuple[str, ...]
@@ -46,6 +54,7 @@ class Found(Struct, frozen=True):
     configs: Mapping[str, Members]
     new: frozenset[str]
     known: Known
+    elsewhere: tuple[str, ...] = ()
 
 
 class Wish(Struct, frozen=True):
@@ -87,17 +96,17 @@ def gather(
     clusters: Iterable[str],
     brokers: Iterable[str],
 ) -> Exchange[Found]:
-    """Ask every master of a cluster what it knows of a topic (106, 351).
+    """Ask every master of a cluster what it knows of a topic (106, 351), and look for it elsewhere.
 
     Raises:
         NotFound: no such cluster; a broker set that has no master now: it could not be told.
     """
-    cluster = yield from cluster_info(name_servers)
+    cluster = yield from joined_cluster_info(name_servers)
     name = cluster_of(cluster, clusters, brokers)
     addresses = {}
     for group in groups_in_cluster(cluster, name):
         if MASTER_ID not in group.broker_addrs:
-            raise NotFound(f"broker set {group.broker_name} has no master now; try again later")
+            raise without_master(group.broker_name)
         addresses[group.broker_name] = group.broker_addrs[MASTER_ID]
     configs: dict[str, Members] = {}
     for broker, address in sorted(addresses.items()):
@@ -105,10 +114,39 @@ def gather(
         if config is not None:
             configs[broker] = config
     known = Known(topic, {one: _known_topic(one, configs.get(one)) for one in sorted(addresses)})
+    elsewhere = yield from _elsewhere(name_servers, cluster, known)
     new = frozenset(addresses) - configs.keys()
     pattern = {**next(iter(configs.values()), {"topicName": topic}), "perm": _perm(configs)}
     plain = {one: _without_mapping(configs.get(one, pattern)) for one in addresses}
-    return Found(name_servers, name, addresses, plain, new, known)
+    return Found(name_servers, name, addresses, plain, new, known, elsewhere)
+
+
+def _elsewhere(
+    name_servers: tuple[str, ...], cluster: ClusterInfo, known: Known
+) -> Exchange[tuple[str, ...]]:
+    """What speaks for it that broker sets have the topic of which nothing is known.
+
+    Routes tell it (105). A topic that is to be a new one is asked for at the sets themselves as well
+    (351): the name server may have been started anew, and not have heard of it yet.
+    """
+    routed = yield from sets_with_topic(name_servers, known.topic)
+    words = {
+        name: f"broker set {name} of cluster {of} has it"
+        for name, of in routed.items()
+        if name not in known.brokers
+    }
+    for name, group in cluster.broker_addr_table.items() if not known.details else ():
+        address = chosen_address(group)
+        if name in known.brokers or name in words or address is None:
+            continue
+        try:
+            config = yield from mapped_config(address, known.topic)
+        except (Refused, Unreachable) as error:
+            words[name] = f"broker set {name} of cluster {group.cluster} does not say: {error}"
+            continue
+        if config is not None:
+            words[name] = f"broker set {name} of cluster {group.cluster} has it"
+    return tuple(said for _, said in sorted(words.items()))
 
 
 def _perm(configs: Mapping[str, Members]) -> int:
@@ -138,9 +176,14 @@ def next_change(found: Found, wish: Wish, now_ms: int) -> tuple[Change | None, b
 
     Raises:
         NotFound: no broker has the topic.
-        PlanRefused: it cannot be done.
+        PlanRefused: it cannot be done; or the topic is elsewhere as well, and not by force.
     """
     known = found.known
+    if found.elsewhere and not wish.force:
+        raise PlanRefused(
+            f"{known.topic} may be no topic of cluster {found.cluster_name} alone: "
+            f"{'; '.join(found.elsewhere)}; -fr true goes on all the same"
+        )
     if not wish.may_create and not known.details and len(found.new) == len(known.brokers):
         raise NotFound(f"no broker of cluster {found.cluster_name} has topic {known.topic}")
     unfinished = is_unfinished(known)

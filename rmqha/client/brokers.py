@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rmqha.base.errors import RmqhaError
 from rmqha.base.ids import MASTER_ID
-from rmqha.client.exchange import Exchange, NotFound, ask_any
+from rmqha.client.exchange import Exchange, NotFound, Refused, Unreachable, ask_any, ask_each
 from rmqha.client.routes import TopicRoute
 from rmqha.remoting.bodies import BrokerMemberGroup, ClusterInfo
 from rmqha.remoting.codes import RequestCode
@@ -13,6 +19,56 @@ def cluster_info(name_servers: tuple[str, ...]) -> Exchange[ClusterInfo]:
     """Ask the first name server that answers for its broker sets (106)."""
     _, answer = yield from ask_any(name_servers, RequestCode.GET_BROKER_CLUSTER_INFO)
     return ClusterInfo.decode(answer.body)
+
+
+def joined_cluster_info(name_servers: tuple[str, ...]) -> Exchange[ClusterInfo]:
+    """Ask every name server for its broker sets (106), and join what they say.
+
+    One that was started anew lists a set only when its brokers have registered again. Where two
+    name different addresses for a broker, the first counts.
+
+    Raises:
+        Refused, Unreachable: none of them answered.
+    """
+    answers, failures = yield from ask_each(name_servers, RequestCode.GET_BROKER_CLUSTER_INFO)
+    if not answers:
+        raise _first_refused(failures) or _unreachable(failures)
+    sets: dict[str, BrokerMemberGroup] = {}
+    clusters: dict[str, set[str]] = {}
+    for _, answer in answers:
+        cluster = ClusterInfo.decode(answer.body)
+        for name, group in cluster.broker_addr_table.items():
+            known = sets.setdefault(name, group)
+            joined = {**group.broker_addrs, **known.broker_addrs}
+            sets[name] = replace(known, broker_addrs=joined)
+        for name, members in cluster.cluster_addr_table.items():
+            clusters.setdefault(name, set()).update(members)
+    return ClusterInfo(sets, {name: tuple(sorted(found)) for name, found in clusters.items()})
+
+
+def sets_with_topic(name_servers: tuple[str, ...], topic: str) -> Exchange[dict[str, str]]:
+    """The cluster of each broker set that any of the name servers routes a topic to (105).
+
+    One that refuses (17 where it does not know the topic) or is down adds nothing.
+
+    Raises:
+        Unreachable: none of them answered.
+    """
+    answers, failures = yield from ask_each(
+        name_servers, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic, acceptStandardJsonOnly=True
+    )
+    if not answers and _first_refused(failures) is None:
+        raise _unreachable(failures)
+    routes = [TopicRoute.decode(answer.body) for _, answer in answers]
+    return {group.broker_name: group.cluster for route in routes for group in route.groups}
+
+
+def _first_refused(failures: Iterable[RmqhaError]) -> Refused | None:
+    return next((one for one in failures if isinstance(one, Refused)), None)
+
+
+def _unreachable(failures: Iterable[RmqhaError]) -> Unreachable:
+    return Unreachable("; ".join(map(str, failures)) or "no address was given")
 
 
 def names_in_cluster(cluster: ClusterInfo, cluster_name: str) -> tuple[str, ...]:
@@ -46,34 +102,45 @@ def masters_by_set(cluster: ClusterInfo) -> dict[str, str]:
     }
 
 
-def masters(
-    name_servers: tuple[str, ...], cluster_name: str
-) -> Exchange[tuple[BrokerMemberGroup, ...]]:
-    """Ask for a cluster's broker sets that have a master now.
+class Masters(Struct, frozen=True):
+    """The broker sets of a cluster that have a master now, and a failure for each of the others.
+
+    Who changes something at all of a cluster has not done so while one of them could not be told.
+    """
+
+    groups: tuple[BrokerMemberGroup, ...]
+    failures: tuple[NotFound, ...]
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where the masters are."""
+        return tuple(group.broker_addrs[MASTER_ID] for group in self.groups)
+
+
+def masters(name_servers: tuple[str, ...], cluster_name: str) -> Exchange[Masters]:
+    """Ask for a cluster's broker sets and their masters, at all name servers.
 
     Raises:
         NotFound: no such cluster, or none of its sets has a master.
     """
-    cluster = yield from cluster_info(name_servers)
-    found = tuple(
-        group
-        for group in groups_in_cluster(cluster, cluster_name)
-        if MASTER_ID in group.broker_addrs
-    )
+    cluster = yield from joined_cluster_info(name_servers)
+    groups = groups_in_cluster(cluster, cluster_name)
+    found = tuple(group for group in groups if MASTER_ID in group.broker_addrs)
     if not found:
         raise NotFound(f"no broker set of cluster {cluster_name} has a master")
-    return found
+    return Masters(
+        found, tuple(without_master(one.broker_name) for one in groups if one not in found)
+    )
 
 
-def master_addresses(name_servers: tuple[str, ...], cluster_name: str) -> Exchange[tuple[str, ...]]:
-    """Ask for the masters' addresses of a cluster; raises NotFound."""
-    groups = yield from masters(name_servers, cluster_name)
-    return tuple(group.broker_addrs[MASTER_ID] for group in groups)
+def without_master(broker_name: str) -> NotFound:
+    """The failure of a broker set whose master died, and nobody has been elected yet."""
+    return NotFound(f"broker set {broker_name} has no master now; try again later")
 
 
 def all_addresses(name_servers: tuple[str, ...], cluster_name: str) -> Exchange[tuple[str, ...]]:
-    """Ask for the addresses of all brokers of a cluster; raises NotFound."""
-    cluster = yield from cluster_info(name_servers)
+    """Ask all name servers for the addresses of all brokers of a cluster; raises NotFound."""
+    cluster = yield from joined_cluster_info(name_servers)
     groups = groups_in_cluster(cluster, cluster_name)
     return tuple(address for group in groups for address in group.broker_addrs.values())
 

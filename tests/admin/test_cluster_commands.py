@@ -18,6 +18,7 @@ from tests.admin.driving import by_code, run, usage_error
 
 SERVERS = "-n ns:1"
 BROKER = "10.0.0.1:10911"
+RESET_ONE = f"resetOffsetByTime -g G -t T -s 0 -b {BROKER} -q 1"
 
 
 def reply(
@@ -323,11 +324,79 @@ def test_consume_when_a_broker_sends_it_back_then_it_ends() -> None:
 
 def test_reset_when_one_queue_goes_to_zero_then_it_is_committed() -> None:
     """The Java tool prints it and does nothing: it takes 0 for "not found"."""
-    line = f"resetOffsetByTime -g G -t T -s 0 -b {BROKER} -q 1"
-    report, calls = run(line, by_code({29: reply(offset=0), 15: reply(), 222: reply()}))
-    assert [29, 15, 222] == [call.command.code for call in calls]
-    assert (calls[1].command.ext_fields or {})["commitOffset"] == "0"
+    report, calls = run(RESET_ONE, by_code({29: reply(offset=0), 222: reply()}))
+    assert [29, 222] == [call.command.code for call in calls]
+    assert (calls[1].command.ext_fields or {})["offset"] == "0"
     assert report.plain.endswith("reset consumer offset to 0\n")
+
+
+def test_reset_when_the_broker_does_not_set_one_queue_then_nothing_is_changed() -> None:
+    """15 is taken for whatever offset and queue: sent first, it moved what was refused then."""
+    words = "offset 99 is not in queue 1: 0 to 5"
+    with pytest.raises(Refused, match=words):
+        run(f"{RESET_ONE} -o 99", by_code({222: reply(29, remark=words)}))
+
+
+@pytest.mark.parametrize(
+    ("offset", "queue", "words"),
+    [(5, 1, None), (2, 1, None), (6, 1, "offset 6 is not in queue 1: 2 to 5"),
+     (1, 1, "offset 1 is not in queue 1: 2 to 5"),
+     (3, 77, f"{BROKER} has no queue 77 of T")],
+)  # fmt: skip
+def test_reset_when_one_queue_needs_a_member_then_its_offset_is_stored_if_it_can_be(
+    offset: int, queue: int, words: str | None
+) -> None:
+    """206 of brokers before 5.2; whatever there is of the queue is looked at here."""
+    rows = b'{"offsetTable":{{"brokerName":"a","queueId":1,"topic":"T"}:{"minOffset":2,"maxOffset":5}}}'
+    table = {222: reply(206, remark="not online"), 202: reply(0, rows), 15: reply()}
+    line = f"resetOffsetByTime -g G -t T -s 0 -b {BROKER} -q {queue} -o {offset}"
+    if words is not None:
+        del table[15]
+        with pytest.raises(NotFound, match=words):
+            run(line, by_code(table))
+        return
+    _, calls = run(line, by_code(table))
+    assert [222, 202, 15] == [call.command.code for call in calls]
+    assert (calls[2].command.ext_fields or {})["commitOffset"] == str(offset)
+
+
+@pytest.mark.parametrize(
+    ("stored", "after", "codes"),
+    [
+        (2, 2, [29, 14]),
+        (3, 3, [29, 14]),
+        (4, 4, [29, 14, 222]),
+        (7, 4, [29, 14, 222]),
+        (None, 4, [29, 14, 222]),
+    ],
+)
+def test_reset_when_one_queue_may_only_go_back_then_it_does_not_go_on(
+    stored: int | None, after: int, codes: list[int]
+) -> None:
+    """Neither Java's tool nor a broker looks at -f where one queue is meant."""
+    was = reply(22) if stored is None else reply(offset=stored)
+    table = {29: reply(offset=4), 14: was, 222: reply()}
+    report, calls = run(f"{RESET_ONE} -f false", by_code(table))
+    assert codes == [call.command.code for call in calls]
+    assert report.data["queues"][0]["offset"] == after
+    assert (calls[1].command.ext_fields or {})["setZeroIfNotFound"] == "false"
+
+
+def test_reset_when_where_the_group_is_cannot_be_told_then_nothing_is_changed() -> None:
+    with pytest.raises(Refused, match="broken"):
+        run(f"{RESET_ONE} -f false", by_code({29: reply(offset=4), 14: reply(1, remark="broken")}))
+
+
+def test_reset_when_the_topic_is_static_then_all_requests_mean_the_brokers_own_queue() -> None:
+    """222 has always; 29 and 15 name logical queues else, and two queues were moved."""
+    rows = b'{"offsetTable":{{"brokerName":"a","queueId":1,"topic":"T"}:{"minOffset":0,"maxOffset":5}}}'
+    table = {
+        29: reply(offset=4), 14: reply(offset=5), 222: reply(206), 202: reply(0, rows), 15: reply(),
+    }  # fmt: skip
+    _, calls = run(f"{RESET_ONE} -f false", by_code(table))
+    assert {
+        call.command.code for call in calls if (call.command.ext_fields or {}).get("lo") == "false"
+    } == {29, 14, 15}
 
 
 def test_reset_when_the_broker_wants_a_member_then_offsets_are_set_one_by_one() -> None:

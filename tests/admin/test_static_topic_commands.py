@@ -115,7 +115,7 @@ def test_remap_when_run_then_it_stops_each_queue_for_four_requests(
 ) -> None:
     """The order of the steps, with one look at the masters, and where the queues go on."""
     *_, last = created.run(f"remappingStaticTopic {WHO} -b b")
-    assert [call.command.code for call in created.calls][4:] == [513, 513, 106, 202, 513, 513, 513]
+    assert [call.command.code for call in created.calls][5:] == [513, 513, 106, 202, 513, 513, 513]
     assert created.codes() == [
         ("b", 513), ("a", 513), ("a", 202), ("b", 513), ("a", 513), ("c", 513),
     ]  # fmt: skip
@@ -221,6 +221,10 @@ def test_force_when_a_retired_set_is_still_listed_then_its_segments_go(
     assert [len(one) for one in histories(created.known()).values()] == [1] * 4
     assert created.leaders() == dict.fromkeys(range(4), "b")
     assert_whole(created)
+    if " -fb " in line:
+        with pytest.raises(NotFound, match="broker set a is not in the cluster, and no logical"):
+            created.run(f"{line} -fr true", LATER)
+        return
     (again,) = created.run(f"{line} -fr true", LATER)
     assert again.plain == "nothing to do\n"
 
@@ -272,6 +276,34 @@ def test_change_when_something_is_not_there_then_nothing_is_told(
     with pytest.raises(NotFound, match=words):
         cluster.run(line)
     assert cluster.codes() == []
+
+
+@pytest.mark.parametrize("more", ["-c C", "-b b", "-c C --dry-run"])
+def test_drain_when_nobody_knows_the_set_then_it_is_not_found(
+    created: StaticCluster, more: str
+) -> None:
+    """Who mistyped it would switch off the right one, which still leads its queues."""
+    with pytest.raises(NotFound, match="broker set aa is not in the cluster, and no logical"):
+        created.run(f"migrateLogicalQueue {WHO} -fb aa {more}")
+    assert created.codes() == []
+
+
+def test_drain_when_the_set_has_had_no_queue_then_there_is_nothing_to_do(
+    created: StaticCluster,
+) -> None:
+    """It is there, and leads nothing: as was wished."""
+    (report,) = created.run(f"migrateLogicalQueue {WHO} -fb c -b b", LATER)
+    assert report.plain == "nothing to do\n"
+
+
+def test_drain_when_run_again_after_the_set_is_gone_then_there_is_nothing_to_do(
+    created: StaticCluster,
+) -> None:
+    """Its segments are known still."""
+    created.run(f"{DRAIN} -c C")
+    del created.brokers["a"]
+    (report,) = created.run(f"{DRAIN} -c C", LATER)
+    assert report.plain == "nothing to do\n"
 
 
 def test_change_when_a_set_has_no_master_then_it_waits(created: StaticCluster) -> None:

@@ -146,7 +146,7 @@ def test_drain_when_the_new_master_was_never_told_to_stop_then_it_is_before_it_i
     """An earlier command told the old one, died, and this one had no more to tell it."""
     created.brokers["a"].ends = dict.fromkeys(range(4), (0, 50_000))
     before = created.brokers["a"].detail
-    assert created.run_killed(f"{DRAIN} -b b", 6)
+    assert created.run_killed(f"{DRAIN} -b b", 7)
     after, created.brokers["a"].detail = created.brokers["a"].detail, before
     assert after != before
     replace_javas(created, 351)
@@ -236,7 +236,7 @@ def test_change_when_what_was_left_met_another_master_then_it_is_told_by_itself(
     created: StaticCluster,
 ) -> None:
     """One run finishes what was left, then does what it is for, with what it found out meanwhile."""
-    assert created.run_killed(f"{DRAIN} -b b", 5)
+    assert created.run_killed(f"{DRAIN} -b b", 6)
     fail_over(created, None)
     answer, told = created.answer, []
 

@@ -94,7 +94,7 @@ def test_query_when_asked_then_segments_have_the_states_of_the_rip(
 
 
 @pytest.mark.parametrize(
-    ("calls", "words"), [(5, "a change is unfinished"), (9, "not all brokers know it")]
+    ("calls", "words"), [(6, "a change is unfinished"), (10, "not all brokers know it")]
 )
 def test_query_when_a_command_died_then_it_says_what_to_do(
     cluster: StaticCluster, calls: int, words: str

@@ -21,7 +21,7 @@ def run(
         click.UsageError: neither broker nor cluster, or both.
         NotFound: no such cluster.
     """
-    addresses = yield from places(name_servers, broker_address, cluster_name, masters=False)
+    addresses, _ = yield from places(name_servers, broker_address, cluster_name, masters=False)
     answers, failures = yield from ask_each(addresses, RequestCode.GET_BROKER_RUNTIME_INFO)
     found = {
         address: dict(sorted(decode_table(answer.body).items())) for address, answer in answers

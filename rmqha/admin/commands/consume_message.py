@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import click
 from msgspec import Struct, field
 
@@ -19,13 +21,22 @@ from rmqha.admin.spec import (
     topic_option,
 )
 from rmqha.client.brokers import need_broker, topic_route
-from rmqha.client.exchange import Exchange
+from rmqha.client.exchange import Exchange, NotFound
+from rmqha.client.logical import Leaders, is_logical
 from rmqha.client.routes import QueueKey, TopicRoute
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.headers import INT32_MAX
 
 COUNT = 128
 _COLUMNS = ("Broker Name", "QID", "Offset", "Message ID", "Tags", "Keys", "Stored", "Body")
+
+
+class _Place(NamedTuple):
+    """A queue, which broker set it is read from, and that one's address."""
+
+    key: QueueKey
+    broker_name: str
+    address: str
 
 
 class _Reader(Struct):
@@ -39,21 +50,22 @@ class _Reader(Struct):
     lines: list[str] = field(default_factory=list)
     messages: list[StoredMessage] = field(default_factory=list)
 
-    def read(self, address: str, key: QueueKey, start: int, of_many: bool) -> Exchange[None]:
+    def read(self, place: _Place, start: int, *, of_many: bool) -> Exchange[None]:
         """Read a queue from ``start`` on, or from where it begins."""
+        key, address = place.key, place.address
         low = yield from self._edge(address, key, self.begin_ms, RequestCode.GET_MIN_OFFSET)
         high = yield from self._edge(address, key, self.end_ms, RequestCode.GET_MAX_OFFSET)
         if start > high:
             self.lines.append(f"{key} no matched msg, offset={start}\n")
             return
         low = max(low, start)
-        if high - low > self.left:
+        if high - low > self.left and not is_logical(key):
             whose = f"The older {self.left} message of the {key.queue_id} queue"
             self.lines.append(
                 f"{whose if of_many else f'The oldler {self.left} message'} will be provided\n"
             )
             high = low + self.left - 1
-        yield from self._pull(address, key, low, high)
+        yield from self._pull(place, low, high)
 
     def _edge(
         self, address: str, key: QueueKey, stamp_ms: int, otherwise: RequestCode
@@ -63,12 +75,17 @@ class _Reader(Struct):
             return (yield from offset_at(address, search, self.topic, key.queue_id, stamp_ms))
         return (yield from offset_at(address, otherwise, self.topic, key.queue_id))
 
-    def _pull(self, address: str, key: QueueKey, offset: int, last: int) -> Exchange[None]:
-        """Pull until the queue ends; the broker may give less than it is asked for."""
-        while offset <= last:
-            count = min(last - offset + 1, INT32_MAX)
+    def _pull(self, place: _Place, offset: int, last: int) -> Exchange[None]:
+        """Pull until the queue ends; the broker may give less than it is asked for.
+
+        A logical queue has gaps between its segments. So it is messages that count in it, and not
+        offsets, and who is sent on goes on.
+        """
+        key, logical = place.key, is_logical(place.key)
+        while offset <= last and not (logical and self.left <= 0):
+            count = min(last - offset + 1, self.left if logical else INT32_MAX)
             pulled = yield from pull(
-                address, key.broker_name, self.group, self.topic, key.queue_id, offset, count
+                place.address, place.broker_name, self.group, key, offset, count
             )
             before, offset = offset, pulled.next_offset
             if pulled.status == "FOUND":
@@ -76,7 +93,7 @@ class _Reader(Struct):
                 self.lines += [_line(message) for message in pulled.messages]
                 self.messages += pulled.messages
                 self.left -= len(pulled.messages)
-            elif pulled.status == "NO_MATCHED_MSG":
+            elif pulled.status == "NO_MATCHED_MSG" or (logical and before < offset <= last):
                 self.lines.append(
                     f"{key} no matched msg. status={pulled.status}, offset={offset}\n"
                 )
@@ -112,7 +129,7 @@ def run(
     Raises:
         click.UsageError: no name server; a queue without a broker set, an offset without a queue;
             times that are none, in the future, or the wrong way round.
-        NotFound: the broker set does not have the topic.
+        NotFound: the broker set does not have the topic, or does not lead the logical queue.
     """
     servers = need_name_servers(name_servers)
     if queue_id is not None and broker_name is None:
@@ -126,27 +143,48 @@ def run(
     if broker_name:
         need_broker(route, topic, broker_name)
     reader = _Reader(group or TOOLS_GROUP, topic, count, begin_ms, end_ms)
-    living = dict(route.brokers())
-    for key in _queues(route, topic, broker_name, queue_id):
+    find = _logical_queues if route.is_mapped else _queues
+    for place in find(route, topic, broker_name, queue_id):
         if reader.left > 0:
-            of_many = queue_id is None
-            yield from reader.read(living[key.broker_name], key, offset or 0, of_many=of_many)
+            yield from reader.read(place, offset or 0, of_many=queue_id is None)
     return _report(topic, reader)
 
 
 def _queues(
     route: TopicRoute, topic: str, broker_name: str | None, queue_id: int | None
-) -> list[QueueKey]:
+) -> list[_Place]:
     """The queue that is meant, or all readable ones in order."""
-    if broker_name and queue_id is not None:
-        return [QueueKey(topic, broker_name, queue_id)]
     living = dict(route.brokers())
-    return sorted(
+    keys = sorted(
         QueueKey(topic, queue.broker_name, number)
         for queue in route.queues
         if queue.broker_name in living and broker_name in {None, queue.broker_name}
         for number in range(queue.read_queue_nums)
     )
+    if broker_name and queue_id is not None:
+        keys = [QueueKey(topic, broker_name, queue_id)]
+    return [_Place(key, key.broker_name, living[key.broker_name]) for key in keys]
+
+
+def _logical_queues(
+    route: TopicRoute, topic: str, broker_name: str | None, queue_id: int | None
+) -> list[_Place]:
+    """The same of a static topic: leaders are asked for their logical queues.
+
+    Raises:
+        NotFound: the broker set does not lead the one that is meant.
+    """
+    living, led = dict(route.brokers()), Leaders.of(topic, route)
+    found = [
+        _Place(key, name, living[name])
+        for key, name in sorted(led.names.items())
+        if name in living and broker_name in {None, name} and queue_id in {None, key.queue_id}
+    ]
+    if queue_id is not None and not found:
+        raise NotFound(
+            f"broker set {broker_name} does not lead logical queue {queue_id} of {topic}"
+        )
+    return found
 
 
 def _report(topic: str, reader: _Reader) -> Report:

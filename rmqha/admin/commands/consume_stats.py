@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rmqha.admin.bodies import ConsumerConnection
+from rmqha.base.errors import RmqhaError
 from rmqha.client.brokers import topic_route
 from rmqha.client.exchange import TIMEOUT_MS, Exchange, NotFound, Refused, Unreachable, ask
 from rmqha.client.offsets import ConsumeOffset, ConsumeStats
@@ -28,25 +29,34 @@ def consume_stats(
     group: str,
     topic: str | None = None,
     cluster_name: str | None = None,
-) -> Exchange[ConsumeStats]:
+) -> Exchange[tuple[ConsumeStats, list[RmqhaError]]]:
     """Ask all brokers of a group how far it is.
 
     They are those of its retry topic, else of the topic, else of ``cluster_name`` as a topic.
 
+    Returns:
+        What those know that answer, and the failures of the others.
+
     Raises:
-        Refused: none of these topics has a route.
+        Refused: none of these topics has a route; or, as Unreachable, nobody answered.
         NotFound: the group has no offset anywhere.
     """
     route = yield from _route(name_servers, group, topic, cluster_name)
     table: dict[QueueKey, ConsumeOffset] = {}
-    tps = 0.0
+    tps, failures = 0.0, list[RmqhaError]()
     for _, address in route.brokers():
-        stats = yield from stats_at(address, group, topic)
+        try:
+            stats = yield from stats_at(address, group, topic)
+        except (Refused, Unreachable) as error:
+            failures.append(error)
+            continue
         table.update(stats.offset_table)
         tps += stats.consume_tps
+    if not table and failures:
+        raise failures[0]
     if not table:
         yield from _explain(name_servers, group)
-    return ConsumeStats(table, tps)
+    return ConsumeStats(table, tps), failures
 
 
 def _route(
@@ -78,7 +88,9 @@ def _explain(name_servers: tuple[str, ...], group: str) -> Exchange[None]:
 def consumer_connection(
     name_servers: tuple[str, ...], group: str
 ) -> Exchange[tuple[str, ConsumerConnection]]:
-    """Ask a broker of the group for its members (203).
+    """Ask brokers of the group for its members (203), until one has some.
+
+    The Java tool asks one of them by chance, to which the members need not have come back yet.
 
     Returns:
         The broker's address, and who is connected to it.
@@ -86,11 +98,17 @@ def consumer_connection(
     Raises:
         Refused: 17, the group has no retry topic; 206, nobody is online.
         NotFound: nobody is online, by an older broker's word.
+        Unreachable: a broker did not answer, and no other has members.
     """
     route = yield from topic_route(name_servers, RETRY_PREFIX + group)
+    why: Refused | Unreachable | NotFound = NotFound(f"group {group} is not online")
     for _, address in route.brokers():
-        return address, (yield from connection_at(address, group))
-    raise NotFound(f"group {group} is not online")
+        try:
+            return address, (yield from connection_at(address, group))
+        except (Refused, Unreachable, NotFound) as error:
+            # Who is at a broker that does not answer is not known, whatever others say.
+            why = why if isinstance(why, Unreachable) else error
+    raise why
 
 
 def connection_at(address: str, group: str) -> Exchange[ConsumerConnection]:

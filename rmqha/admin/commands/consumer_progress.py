@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 import click
+from msgspec import Struct
 
 from rmqha.admin.bodies import ConsumerConnection
 from rmqha.admin.commands.consume_stats import consume_stats, consumer_connection
@@ -42,8 +44,10 @@ _IP_HEAD = "%-64s  %-32s  %-4s  %-20s  %-20s  %-20s %-20s %-20s%s\n"
 _IP_ROW = "%-64s  %-32s  %-4d  %-20d  %-20d  %-20s %-20d %-20d %s\n"
 _IP_COLUMNS = (*_COLUMNS[:5], "Client IP", *_COLUMNS[5:])
 _ALL_HEAD = "%-64s  %-6s  %-24s %-5s  %-14s  %-7s  %s\n"
-_ALL_ROW = "%-64s  %-6d  %-24s %-5s  %-14s  %-7d  %d\n"
+_ALL_ROW = "%-64s  %-6s  %-24s %-5s  %-14s  %-7s  %s\n"
 _ALL_COLUMNS = ("Group", "Count", "Version", "Type", "Model", "TPS", "Diff Total")
+_AT_LEAST = "+"
+"""Behind a sum in which the part of a broker misses that did not answer."""
 _ACTIVELY, _PASSIVELY = "CONSUME_ACTIVELY", "CONSUME_PASSIVELY"
 
 
@@ -65,14 +69,24 @@ def run(
         if topic or show_client_ip:
             raise click.UsageError("-t and -s need a group with -g")
         return (yield from _all_groups(servers))
-    stats = yield from consume_stats(servers, group, topic, cluster_name)
-    stats = yield from as_members_see(servers, stats)
+    stats, failures = yield from consume_stats(servers, group, topic, cluster_name)
+    stats, silent = yield from as_members_see(servers, stats)
     owners = (yield from _owners(servers, group)) if show_client_ip else {}
-    return _one_group(group, stats, owners, show_client_ip)
+    return _one_group(group, stats, owners, show_client_ip, _joined(failures, silent))
+
+
+def _joined(failures: Sequence[RmqhaError], more: Sequence[RmqhaError]) -> list[RmqhaError]:
+    """Both; a broker that is asked twice is down once."""
+    known = {str(one) for one in failures}
+    return [*failures, *(one for one in more if str(one) not in known)]
 
 
 def _one_group(
-    group: str, stats: ConsumeStats, owners: dict[QueueKey, str], with_ip: bool
+    group: str,
+    stats: ConsumeStats,
+    owners: dict[QueueKey, str],
+    with_ip: bool,
+    failures: Sequence[RmqhaError],
 ) -> Report:
     rows, data = [], []
     for key, offset in sorted(stats.offset_table.items()):
@@ -88,18 +102,23 @@ def _one_group(
             "inflight": offset.inflight, "lastTimestamp": offset.last_timestamp,
             **({"clientIP": owner} if with_ip else {}),
         })  # fmt: skip
+    more = _AT_LEAST if failures else ""
     diff = sum(offset.diff for offset in stats.offset_table.values())
     inflight = sum(offset.inflight for offset in stats.offset_table.values())
     columns, head, row = (_IP_COLUMNS, _IP_HEAD, _IP_ROW) if with_ip else (_COLUMNS, _HEAD, _ROW)
     plain = (
         head % tuple(f"#{column}" for column in columns)
         + "".join(row % one for one in rows)
-        + f"\nConsume TPS: {stats.consume_tps:.2f}\nConsume Diff Total: {diff}\n"
-        + f"Consume Inflight Total: {inflight}\n"
+        + f"\nConsume TPS: {stats.consume_tps:.2f}{more}\nConsume Diff Total: {diff}{more}\n"
+        + f"Consume Inflight Total: {inflight}{more}\n"
     )
     totals = {"consumeTps": stats.consume_tps, "diffTotal": diff, "inflightTotal": inflight}
-    title = f"{group}: {stats.consume_tps:.2f} messages/s, {diff} behind, {inflight} in flight"
-    return Report(plain, {"group": group, **totals, "queues": data}, (Table(title, columns, rows),))
+    title = (
+        f"{group}: {stats.consume_tps:.2f}{more} messages/s, {diff}{more} behind, "
+        f"{inflight}{more} in flight"
+    )
+    whole = {"group": group, **totals, "complete": not failures, "queues": data}
+    return Report(plain, whole, (Table(title, columns, rows),), tuple(failures))
 
 
 def _owners(name_servers: tuple[str, ...], group: str) -> Exchange[dict[QueueKey, str]]:
@@ -125,42 +144,82 @@ def _all_groups(name_servers: tuple[str, ...]) -> Exchange[Report]:
     for name in hash_order(topics):
         if not name.startswith(RETRY_PREFIX):
             continue
-        group = name.removeprefix(RETRY_PREFIX)
-        stats = ConsumeStats({}, 0.0)
-        connection = None
-        try:
-            stats = yield from consume_stats(name_servers, group)
-            stats = yield from as_members_see(name_servers, stats)
-        except NotFound:
-            pass
-        except (Refused, Unreachable) as error:
-            failures.append(error)
-        # Offline is what the row says then.
-        with suppress(Refused, Unreachable, NotFound):
-            _, connection = yield from consumer_connection(name_servers, group)
-        row = _group_row(group, stats, connection)
-        rows.append(row)
-        data.append(dict(zip(
-            ("group", "count", "version", "type", "model", "consumeTps", "diffTotal"), row,
-            strict=True,
-        )))  # fmt: skip
+        found = yield from _group(name_servers, name.removeprefix(RETRY_PREFIX))
+        failures += found.failures
+        rows.append(found.row())
+        data.append(found.data())
     plain = _ALL_HEAD % tuple(f"#{column}" for column in _ALL_COLUMNS)
-    plain += "".join(_ALL_ROW % row for row in rows)
+    plain += "".join(_ALL_ROW % tuple("-" if one is None else one for one in row) for row in rows)
     data.sort(key=lambda one: str(one["group"]))
-    return Report(plain, data, (Table("Groups", _ALL_COLUMNS, sorted(rows)),), tuple(failures))
+    shown = sorted(rows, key=lambda row: str(row[0]))
+    return Report(plain, data, (Table("Groups", _ALL_COLUMNS, shown),), tuple(failures))
 
 
-def _group_row(
-    group: str, stats: ConsumeStats, connection: ConsumerConnection | None
-) -> tuple[str, int, str, str, str, int, int]:
-    diff = sum(offset.diff for offset in stats.offset_table.values())
-    count = len(connection.clients) if connection else 0
-    version, kind, model = "OFFLINE", "", ""
-    if connection and count:
-        version = version_name(min(client.version for client in connection.clients))
-        kind = "PULL" if connection.consume_type == _ACTIVELY else "PUSH"
-        model = connection.message_model if connection.consume_type == _PASSIVELY else ""
-    return clipped(group, 64), count, version, kind, model, int(stats.consume_tps), diff
+class _Group(Struct):
+    """What was found out about one of all groups.
+
+    Attributes:
+        stats: None where nobody answered.
+        connection: None where nobody is online, or ``is_hidden``: nobody knows.
+        failures: of brokers whose part misses in ``stats``, or who did not name members.
+    """
+
+    name: str
+    stats: ConsumeStats | None
+    connection: ConsumerConnection | None
+    is_hidden: bool
+    is_whole: bool
+    failures: list[RmqhaError]
+
+    def row(self) -> tuple[object, ...]:
+        """What is shown; a sum in which somebody's part misses says that it is one at least."""
+        found, more = self._facts(), "" if self.is_whole else _AT_LEAST
+        sums = [None if one is None else f"{one}{more}" for one in found[5:]]
+        return (clipped(self.name, 64), *found[1:5], *sums)
+
+    def data(self) -> dict[str, object]:
+        """The same for ``--json``."""
+        names = ("group", "count", "version", "type", "model", "consumeTps", "diffTotal")
+        found = dict(zip(names, self._facts(), strict=True))
+        return {**found, "complete": self.is_whole}
+
+    def _facts(self) -> tuple[object, ...]:
+        stats, connection = self.stats, self.connection
+        tps = None if stats is None else int(stats.consume_tps)
+        diff = None
+        if stats is not None:
+            diff = sum(offset.diff for offset in stats.offset_table.values())
+        if self.is_hidden:
+            return self.name, None, None, None, None, tps, diff
+        count = len(connection.clients) if connection else 0
+        version, kind, model = "OFFLINE", "", ""
+        if connection and count:
+            version = version_name(min(client.version for client in connection.clients))
+            kind = "PULL" if connection.consume_type == _ACTIVELY else "PUSH"
+            model = connection.message_model if connection.consume_type == _PASSIVELY else ""
+        return self.name, count, version, kind, model, tps, diff
+
+
+def _group(name_servers: tuple[str, ...], name: str) -> Exchange[_Group]:
+    """Ask for one group's offsets and members; whoever fails costs its own part alone."""
+    found = _Group(name, None, None, is_hidden=False, is_whole=True, failures=[])
+    try:
+        stats, found.failures = yield from consume_stats(name_servers, name)
+        found.stats, silent = yield from as_members_see(name_servers, stats)
+        found.failures = _joined(found.failures, silent)
+    except NotFound:
+        found.stats = ConsumeStats({}, 0.0)
+    except (Refused, Unreachable) as error:
+        found.failures.append(error)
+    found.is_whole = not found.failures
+    try:
+        _, found.connection = yield from consumer_connection(name_servers, name)
+    except (Refused, NotFound):
+        pass  # offline is what the row says then
+    except Unreachable as error:
+        found.is_hidden = True
+        found.failures = _joined(found.failures, [error])
+    return found
 
 
 def _options() -> list[click.Option]:

@@ -7,18 +7,21 @@ of the log, is DIVERGENT.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
+from rmqha.admin.bodies import understood
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, controllers_option
-from rmqha.base.errors import RmqhaError
+from rmqha.base.errors import RemoteProtocolError, RmqhaError
 from rmqha.client.exchange import Exchange, Refused, Unreachable, ask
 from rmqha.remoting import fastjson
 from rmqha.remoting.address import split_addresses
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.values import as_array, as_number, as_object, as_text
 
 MATCHING, DIVERGENT, UNAVAILABLE = "MATCHING", "DIVERGENT", "UNAVAILABLE"
 LOOKS = 5
@@ -32,6 +35,7 @@ def run(controllers: tuple[str, ...]) -> Exchange[Report]:
 
     Raises:
         Refused: nobody showed a view, and one refused to; Java's controllers do.
+        RemoteProtocolError: nobody showed a view that can be understood.
         Unreachable: no controller answered.
     """
     for _ in range(LOOKS):
@@ -39,8 +43,8 @@ def run(controllers: tuple[str, ...]) -> Exchange[Report]:
         if not any(_state_of(name, views, needed=1) == DIVERGENT for name in _names(views)):
             break
     if not views:
-        refused = next((one for one in failures if isinstance(one, Refused)), None)
-        raise refused or Unreachable("; ".join(map(str, failures)))
+        answered = next((one for one in failures if not isinstance(one, Unreachable)), None)
+        raise answered or Unreachable("; ".join(map(str, failures)))
     newest = max(views.values(), key=lambda view: (view["term"], view["commitIndex"]))
     voters = sum(bool(member["votes"]) for member in newest["members"])
     sets = {name: _state_of(name, views, needed=voters // 2 + 1) for name in _names(views)}
@@ -68,15 +72,29 @@ def _look(
             request = RemotingCommand(RequestCode.GET_CONTROLLER_VIEW)
             answer = yield from ask(address, request)
             peers = yield from _peers(address)
-        except (Refused, Unreachable) as error:
+            with understood(address):
+                view = _view(answer.body, peers)
+        except (Refused, Unreachable, RemoteProtocolError) as error:
             failures.append(error)
             continue
-        view = fastjson.loads(answer.body)
-        for member in view["members"]:
-            member["address"] = peers.get(member["id"], member["address"])
         views[view["nodeId"]] = view
         waiting += [member["address"] for member in view["members"]]
     return views, failures
+
+
+def _view(body: bytes, peers: Mapping[str, str]) -> dict[str, Any]:
+    """A view of which everything that is compared and shown is there, or an error of Python's."""
+    view: dict[str, Any] = fastjson.loads(body)
+    for member in view["members"]:
+        member["address"] = as_text(peers.get(as_text(member["id"]), member["address"]))
+        _node_row(member, {member["id"]: view})
+    for name in ("term", "commitIndex"):
+        view[name] = as_number(view[name])
+    as_text(view["nodeId"]), as_text(view["role"])
+    view["brokerSets"] = as_object(view["brokerSets"])
+    for one in view["brokerSets"].values():
+        as_array(as_object(one).get("syncStateSet"))
+    return view
 
 
 def _peers(address: str) -> Exchange[dict[str, str]]:
@@ -140,7 +158,7 @@ def _set_rows(name: str, state: str, views: dict[str, dict[str, Any]]) -> list[t
         one = fastjson.loads(packed) or {}
         rows.append((
             name, state, one.get("masterBrokerId"), one.get("masterEpoch"),
-            ",".join(map(str, one.get("syncStateSet", ()))), one.get("syncStateSetEpoch"),
+            ",".join(map(str, one.get("syncStateSet") or ())), one.get("syncStateSetEpoch"),
             ",".join(nodes),
         ))  # fmt: skip
     return rows

@@ -35,11 +35,12 @@ def run(
         click.UsageError: neither broker nor cluster, or both.
         NotFound: no such cluster.
     """
-    addresses = yield from places(name_servers, broker_address, cluster_name, masters=True)
+    addresses, absent = yield from places(name_servers, broker_address, cluster_name, masters=True)
     where = f" in cluster [{cluster_name}]" if cluster_name else ""
     done, failures = yield from ask_each(
         addresses, RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=group, cleanOffset=remove_offset
     )
+    failures += absent
     brokers = [address for address, _ in done]
     plain = "".join(
         f"delete subscription group [{group}] from broker [{address}]{where} success.\n"

@@ -12,7 +12,7 @@ from rmqha.admin.spec import (
     need_name_servers,
     topic_option,
 )
-from rmqha.client.brokers import master_addresses
+from rmqha.client.brokers import masters
 from rmqha.client.exchange import Exchange, ask_each
 from rmqha.remoting.codes import RequestCode
 
@@ -25,8 +25,10 @@ def run(name_servers: tuple[str, ...] | None, topic: str, cluster_name: str) -> 
         NotFound: no such cluster.
     """
     servers = need_name_servers(name_servers)
-    addresses = yield from master_addresses(servers, cluster_name)
-    done, failures = yield from ask_each(addresses, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)
+    found = yield from masters(servers, cluster_name)
+    code = RequestCode.DELETE_TOPIC_IN_BROKER
+    done, failures = yield from ask_each(found.addresses, code, topic=topic)
+    failures += found.failures
     brokers, forgotten, plain = [address for address, _ in done], [], ""
     # A name server that has forgotten it would be told again by a broker that still has it.
     if not failures:

@@ -6,10 +6,12 @@ from typing import Any
 
 import click
 
+from rmqha.admin.bodies import understood
 from rmqha.admin.commands.election_history import candidate_line, master_change
 from rmqha.admin.commands.switch_master import need_cluster
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, broker_name_option, cluster_option, controllers_option
+from rmqha.base.errors import RemoteProtocolError
 from rmqha.client.exchange import Exchange, Refused, Unreachable, ask_leader
 from rmqha.remoting import fastjson
 from rmqha.remoting.bodies import (
@@ -106,11 +108,13 @@ def _why_not(controllers: tuple[str, ...], fields: dict[str, str], broker_id: in
     """What speaks against this broker, to stand behind the refusal; empty when nobody can say."""
     request = RemotingCommand(RequestCode.EXPLAIN_ELECTION, ext_fields=fields)
     try:
-        _, answer = yield from ask_leader(controllers, request)
-    except (Refused, Unreachable):  # a Java controller does not know the question
+        leader, answer = yield from ask_leader(controllers, request)
+        with understood(leader):
+            candidates: list[dict[str, Any]] = fastjson.loads(answer.body).get("candidates", [])
+            said = {int(one["brokerId"]): str(one["verdict"]) for one in candidates}
+    # A Java controller does not know the question.
+    except (Refused, Unreachable, RemoteProtocolError):
         return ""
-    candidates: list[dict[str, Any]] = fastjson.loads(answer.body).get("candidates", [])
-    said = {int(one["brokerId"]): str(one["verdict"]) for one in candidates}
     if broker_id in said:
         return f": broker {broker_id}: {said[broker_id]}"
     known = ", ".join(map(str, sorted(said)))
@@ -120,8 +124,12 @@ def _why_not(controllers: tuple[str, ...], fields: dict[str, str], broker_id: in
 def _would_elect(controllers: tuple[str, ...], fields: dict[str, str]) -> Exchange[Report]:
     """Ask 60012, which changes nothing; a Java controller does not know it and refuses."""
     request = RemotingCommand(RequestCode.EXPLAIN_ELECTION, ext_fields=fields)
-    _, answer = yield from ask_leader(controllers, request)
-    said: dict[str, Any] = fastjson.loads(answer.body)
+    leader, answer = yield from ask_leader(controllers, request)
+    with understood(leader):
+        return _would_report(fastjson.loads(answer.body))
+
+
+def _would_report(said: dict[str, Any]) -> Report:
     candidates: list[dict[str, Any]] = said.get("candidates", [])
     outcome = _OUTCOMES.get(said["code"], said["remark"])
     change = f"#Master\t{master_change(said)}\n" if candidates else ""

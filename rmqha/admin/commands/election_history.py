@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
+from rmqha.admin.bodies import understood
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, broker_name_option, controllers_option, number_option
 from rmqha.client.exchange import Exchange, ask_leader
@@ -22,16 +23,19 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 def run(controllers: tuple[str, ...], broker_name: str | None, count: int) -> Exchange[Report]:
     """Ask the leader (60011); a Java controller knows no such question and refuses."""
     fields = ext_fields(brokerName=broker_name, maxNums=count)
     request = RemotingCommand(RequestCode.GET_ELECTION_HISTORY, ext_fields=fields)
-    _, answer = yield from ask_leader(controllers, request)
-    found: list[dict[str, Any]] = fastjson.loads(answer.body)["elections"]
-    plain = "".join(_plain(one) for one in found) or "no election is remembered\n"
-    return Report(
-        plain, {"elections": found}, (Table("Elections", _COLUMNS, [_row(one) for one in found]),)
-    )
+    leader, answer = yield from ask_leader(controllers, request)
+    with understood(leader):
+        found: list[dict[str, Any]] = fastjson.loads(answer.body)["elections"]
+        plain = "".join(_plain(one) for one in found) or "no election is remembered\n"
+        rows = [_row(one) for one in found]
+    return Report(plain, {"elections": found}, (Table("Elections", _COLUMNS, rows),))
 
 
 def master_change(one: Mapping[str, Any]) -> str:
@@ -90,7 +94,8 @@ def _row(one: Mapping[str, Any]) -> tuple[object, ...]:
 def _time(ms: int | None) -> str:
     if ms is None:
         return "-"
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "milliseconds")[:-6]
+    stamp = _EPOCH + timedelta(milliseconds=ms)
+    return stamp.isoformat(" ", "milliseconds")[:-6]
 
 
 def _dash(value: object) -> object:

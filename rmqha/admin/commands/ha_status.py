@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from rmqha.admin.java_text import null, time_of
+from rmqha.admin.places import Places
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
@@ -16,7 +17,7 @@ from rmqha.admin.spec import (
     need_address_or_cluster,
     need_name_servers,
 )
-from rmqha.client.brokers import master_addresses
+from rmqha.client.brokers import masters
 from rmqha.client.exchange import Exchange, ask_each
 from rmqha.client.ha_status import HaStatus, ha_document, read_ha_status
 from rmqha.remoting.codes import RequestCode
@@ -40,14 +41,16 @@ def run(
     """
     need_address_or_cluster(broker_address, cluster_name)
     # With both, the Java tool asks the broker.
-    addresses: tuple[str, ...] = (broker_address or "",)
+    found = Places((broker_address or "",))
     if not broker_address:
-        addresses = yield from master_addresses(need_name_servers(name_servers), cluster_name or "")
+        now = yield from masters(need_name_servers(name_servers), cluster_name or "")
+        found = Places(now.addresses, now.failures)
+    addresses, absent = found
     answers, failures = yield from ask_each(addresses, RequestCode.GET_BROKER_HA_STATUS)
     parts = [_part(address, ha_document(answer.body)) for address, answer in answers]
     plain = "".join(part.plain for part in parts)
     tables = tuple(table for part in parts for table in part.tables)
-    return Report(plain, [part.data for part in parts], tables, tuple(failures))
+    return Report(plain, [part.data for part in parts], tables, (*failures, *absent))
 
 
 def _part(address: str, info: dict[str, Any]) -> Report:

@@ -6,6 +6,8 @@ updateLogicalQueueMapping: finish what was left, and tell every broker what it l
 
 from __future__ import annotations
 
+from itertools import chain
+
 import click
 
 from rmqha.admin.commands import update_static_topic
@@ -26,8 +28,8 @@ from rmqha.admin.spec import (
 )
 from rmqha.admin.static_topic_report import perform
 from rmqha.admin.static_topics import Wish, gather
-from rmqha.client.exchange import Exchange
-from rmqha.statictopic.known import Known, is_stale
+from rmqha.client.exchange import Exchange, NotFound
+from rmqha.statictopic.known import Known, histories, is_stale
 from rmqha.statictopic.map_file import REMAPPING
 from rmqha.statictopic.mapping import QUEUES_MAX
 from rmqha.statictopic.placement import draining_moves
@@ -88,12 +90,25 @@ def run_migrate(
         if source is None:
             moves = {logical_id or 0: target or ""}
         else:
+            _need_known(known, source)
             moves = draining_moves(known, source, [target] if target else [*known.brokers])
         wanted = remap(known, moves, here.now_ms, force=force)
         same = wanted.histories == retell(known, here.now_ms, force=force).histories
         return None if same and not is_stale(known, force=force) else wanted
 
     return (yield from perform(found, Wish(REMAPPING, change, force), here, dry_run=dry_run))
+
+
+def _need_known(known: Known, source: str) -> None:
+    """A set that is away for good may be drained too, as long as a queue has a segment of it.
+
+    Raises:
+        NotFound: nobody has heard of it; it was mistyped, and still leads what it leads.
+    """
+    segments = chain.from_iterable(histories(known).values())
+    if source not in known.brokers and source not in {one.broker_name for one in segments}:
+        raise NotFound(f"broker set {source} is not in the cluster, and no logical queue has a "
+                       "segment of it")  # fmt: skip
 
 
 def run_mapping(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rmqha.admin.messages import StoredMessage, decode_messages
 from rmqha.base.errors import RemoteProtocolError, RmqhaError
 from rmqha.client.exchange import TIMEOUT_MS, Call, Exchange, Refused, Unreachable, ask
+from rmqha.client.routes import QueueKey
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import INT64_MAX, ext_fields, long_field
@@ -97,16 +98,19 @@ def by_place(address: str, topic: str, offset: int) -> Exchange[StoredMessage]:
 
 
 def pull(
-    address: str, broker_name: str, group: str, topic: str, queue_id: int, offset: int, count: int
+    address: str, broker_name: str, group: str, key: QueueKey, offset: int, count: int
 ) -> Exchange[Pulled]:
     """Ask one broker for messages of a queue; nobody waits for new ones, no offset is stored.
+
+    Args:
+        broker_name: the broker's set; a logical queue's key does not name it.
 
     Raises:
         Refused: any code but the four of a pull.
     """
     fields = ext_fields(
-        consumerGroup=group, topic=topic, queueId=queue_id, queueOffset=offset, maxMsgNums=count,
-        sysFlag=_PULL_WITH_SUBSCRIPTION, commitOffset=0, suspendTimeoutMillis=0, subscription="*",
+        consumerGroup=group, topic=key.topic, queueId=key.queue_id, queueOffset=offset,
+        maxMsgNums=count, sysFlag=_PULL_WITH_SUBSCRIPTION, commitOffset=0, suspendTimeoutMillis=0, subscription="*",
         subVersion=0, expressionType="TAG", bname=broker_name,
     )  # fmt: skip
     request = RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=fields)
@@ -117,19 +121,31 @@ def pull(
     after = long_field(answer.ext_fields, "nextBeginOffset", offset)
     if answer.code != ResponseCode.SUCCESS:
         return Pulled(status, after, [])
-    ends = answer.ext_fields or {}
+    ends, delta = answer.ext_fields or {}, long_field(answer.ext_fields, "offsetDelta", 0)
+    edge = ends.get("minOffset", "0"), ends.get("maxOffset", "0")
     messages = [
-        message.pulled(broker_name, ends.get("minOffset", "0"), ends.get("maxOffset", "0"))
+        message.pulled(key.broker_name, key.queue_id, delta, *edge)
         for message in decode_messages(answer.body)
     ]
     return Pulled(status, after, messages)
 
 
 def offset_at(
-    address: str, code: RequestCode, topic: str, queue_id: int, stamp_ms: int | None = None
+    address: str,
+    code: RequestCode,
+    topic: str,
+    queue_id: int,
+    stamp_ms: int | None = None,
+    *,
+    physical: bool = False,
 ) -> Exchange[int]:
-    """Ask for a queue's lowest offset (31), its end (30), or the first of a time (29)."""
-    fields = ext_fields(topic=topic, queueId=queue_id, timestamp=stamp_ms)
+    """Ask for a queue's lowest offset (31), its end (30), or the first of a time (29).
+
+    Args:
+        physical: of a static topic, too, a queue that the broker has itself is meant.
+    """
+    lo = False if physical else None
+    fields = ext_fields(topic=topic, queueId=queue_id, timestamp=stamp_ms, lo=lo)
     answer = yield from ask(address, RemotingCommand(code, ext_fields=fields))
     offset = long_field(answer.ext_fields, "offset", None)
     if offset is None:

@@ -149,7 +149,7 @@ def _is_consumed(
 
     After a failover that broker need not be the master: any address of the set counts.
     """
-    stats = yield from consume_stats(name_servers, group)
+    stats, failures = yield from consume_stats(name_servers, group)
     cluster = yield from cluster_info(name_servers)
     stored = message.stored
     for key, offset in stats.offset_table.items():
@@ -159,4 +159,6 @@ def _is_consumed(
         here = members is not None and message.store_address in members.broker_addrs.values()
         if here and offset.consumer_offset > stored.queue_offset:
             return True
+    if failures:
+        raise failures[0]  # it may be the one that would have known
     return False

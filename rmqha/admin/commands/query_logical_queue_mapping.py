@@ -11,8 +11,9 @@ from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, name_servers_option, need_name_servers, topic_option
 from rmqha.admin.static_topic_view import known_by_route, physical_key
 from rmqha.admin.topic_calls import topic_stats
+from rmqha.base.errors import RmqhaError
 from rmqha.client.brokers import topic_route
-from rmqha.client.exchange import Exchange, NotFound
+from rmqha.client.exchange import Exchange, NotFound, Refused, Unreachable
 from rmqha.client.offsets import TopicOffset
 from rmqha.client.routes import QueueKey
 from rmqha.statictopic.known import Known, histories, is_stale, is_unfinished
@@ -27,6 +28,8 @@ _ROW = "%-6s  %-10s  %-8s  %-32s  %-6s  %-20s  %-20s  %s\n"
 def run(name_servers: tuple[str, ...] | None, topic: str) -> Exchange[Report]:
     """Ask every broker set of the topic for its mapping (351) and its queues' ends (202).
 
+    Of a set that does not answer it is not said what its segments hold, nor that they hold nothing.
+
     Raises:
         click.UsageError: no name server.
         NotFound: an ordinary topic.
@@ -34,19 +37,29 @@ def run(name_servers: tuple[str, ...] | None, topic: str) -> Exchange[Report]:
     """
     servers = need_name_servers(name_servers)
     route = yield from topic_route(servers, topic)
-    known = yield from known_by_route(topic, route)
+    known, failures = yield from known_by_route(topic, route)
     if not known.details:
-        raise NotFound(f"{topic} is an ordinary topic: it has no logical queues")
+        raise next(iter(failures.values()), None) or NotFound(
+            f"{topic} is an ordinary topic: it has no logical queues"
+        )
     ends: dict[QueueKey, TopicOffset] = {}
-    for _, address in route.brokers():
-        offsets, _ = yield from topic_stats(address, topic)
-        ends |= offsets
+    for name, address in route.brokers():
+        if name not in failures:
+            try:
+                offsets, _ = yield from topic_stats(address, topic)
+            except (Refused, Unreachable) as error:
+                failures[name] = error
+                continue
+            ends |= offsets
     rows = []
     for logical, segments in histories(known).items():
         states = segment_states(segments, _empty(topic, segments, ends))
         for item, state in zip(segments, states, strict=True):
-            rows.append(_row(logical, item, state, ends.get(physical_key(topic, item))))
-    return _report(known, rows)
+            # A set that is silent may have messages of an older segment still.
+            is_told = state is not SegmentState.EXPIRED or item.broker_name not in failures
+            told = state if is_told else None
+            rows.append(_row(logical, item, told, ends.get(physical_key(topic, item))))
+    return _report(known, rows, failures)
 
 
 def _empty(topic: str, segments: Segments, ends: Mapping[QueueKey, TopicOffset]) -> frozenset[int]:
@@ -59,7 +72,7 @@ def _empty(topic: str, segments: Segments, ends: Mapping[QueueKey, TopicOffset])
 
 
 def _row(
-    logical: int, item: LogicQueueMappingItem, state: SegmentState, ends: TopicOffset | None
+    logical: int, item: LogicQueueMappingItem, state: SegmentState | None, ends: TopicOffset | None
 ) -> dict[str, Any]:
     begin = end = count = None
     if item.is_decided:
@@ -68,20 +81,22 @@ def _row(
     if ends is not None:
         count = ends.max_offset - ends.min_offset
     return {
-        "logicalQueue": logical, "gen": item.gen, "state": state.value,
+        "logicalQueue": logical, "gen": item.gen, "state": state.value if state else None,
         "brokerName": item.broker_name, "queueId": item.queue_id, "minOffset": begin,
         "maxOffset": end, "messages": count,
     }  # fmt: skip
 
 
-def _report(known: Known, rows: list[dict[str, Any]]) -> Report:
-    words = "whole"
-    if is_unfinished(known):
+def _report(known: Known, rows: list[dict[str, Any]], failures: Mapping[str, RmqhaError]) -> Report:
+    words = f"{', '.join(sorted(failures))} did not answer" if failures else "whole"
+    if failures:
+        pass  # nobody can say what else there is
+    elif is_unfinished(known):
         words = "a change is unfinished: updateLogicalQueueMapping finishes it"
     elif is_stale(known):
         words = "not all brokers know it: updateLogicalQueueMapping tells them"
     alone = [logical for logical, name in leaders_by_queue(known).items() if name is None]
-    if alone:
+    if alone and not failures:
         words = f"nobody who is there leads logical queue {', '.join(map(str, alone))}"
     title = f"{known.topic}: {known.total_queues} logical queues, epoch {known.epoch}, {words}"
     values = [tuple(row.values()) for row in rows]
@@ -93,7 +108,8 @@ def _report(known: Known, rows: list[dict[str, Any]]) -> Report:
         "topic": known.topic, "epoch": known.epoch, "totalQueues": known.total_queues,
         "state": words, "segments": rows,
     }  # fmt: skip
-    return Report(plain + f"\n{title}\n", data, (Table(title, _COLUMNS, values),))
+    tables = (Table(title, _COLUMNS, values),)
+    return Report(plain + f"\n{title}\n", data, tables, tuple(failures.values()))
 
 
 def _options() -> list[click.Option]:

@@ -17,6 +17,7 @@ from rmqha.admin.spec import (
 )
 from rmqha.client.brokers import need_broker, topic_route
 from rmqha.client.exchange import Exchange, NotFound
+from rmqha.client.routes import QueueKey
 from rmqha.remoting.headers import INT32_MAX
 
 
@@ -37,7 +38,9 @@ def run(
     servers = need_name_servers(name_servers)
     route = yield from topic_route(servers, topic)
     address = need_broker(route, topic, broker_name)
-    pulled = yield from pull(address, broker_name, TOOLS_GROUP, topic, queue_id, offset, 1)
+    pulled = yield from pull(
+        address, broker_name, TOOLS_GROUP, QueueKey(topic, broker_name, queue_id), offset, 1
+    )
     if not pulled.messages:
         raise NotFound(
             f"{broker_name}: queue {queue_id} of topic {topic} has no message at offset {offset} "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from msgspec.structs import replace
 
 from rmqha.admin.commands import message_tracks
 from rmqha.admin.commands.message_calls import by_key
@@ -17,6 +18,7 @@ from rmqha.admin.spec import (
     text_option,
     topic_option,
 )
+from rmqha.base.errors import RmqhaError
 from rmqha.client.brokers import topic_route
 from rmqha.client.exchange import Exchange, NotFound
 
@@ -44,21 +46,24 @@ def run(
     servers = need_name_servers(name_servers)
     if (group is None) != (client_id is None):
         raise click.UsageError("-g and -d belong together")
-    found = yield from _find(servers, topic, message_id, cluster_name)
+    found, failures = yield from _find(servers, topic, message_id, cluster_name)
     if group and client_id:
-        return (yield from push(found[0], group, client_id))
+        report = yield from push(found[0], group, client_id)
+        return replace(report, failures=tuple(failures))
     reports = []
     for number, message in enumerate(found if show_all else found[:1]):
         report = yield from message_tracks.described(
             servers, message, None, number=number, has_place=False
         )
         reports.append(report)
-    return message_tracks.merged(reports)
+    whole = message_tracks.merged(reports)
+    return replace(whole, failures=(*failures, *whole.failures))
 
 
 def _find(
     servers: tuple[str, ...], topic: str, message_id: str, cluster_name: str | None
-) -> Exchange[list[StoredMessage]]:
+) -> Exchange[tuple[list[StoredMessage], list[RmqhaError]]]:
+    """The messages, the oldest first, and the failures of brokers that may have an older one."""
     route = yield from topic_route(servers, topic)
     addresses = [address for _, address in route.brokers(cluster_name)]
     found, failures = yield from by_key(addresses, topic, message_id, count=_COUNT, unique=True)
@@ -66,7 +71,7 @@ def _find(
         raise (
             failures[0] if failures else NotFound(f"no message of {topic} has the id {message_id}")
         )
-    return sorted(found, key=lambda message: message.stored.store_timestamp)
+    return sorted(found, key=lambda message: message.stored.store_timestamp), failures
 
 
 def _options() -> list[click.Option]:

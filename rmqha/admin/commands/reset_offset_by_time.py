@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import click
+from msgspec.structs import replace
 
 from rmqha.admin.commands.consume_stats import stats_at
 from rmqha.admin.commands.message_calls import offset_at
@@ -24,13 +25,14 @@ from rmqha.admin.spec import (
     topic_option,
 )
 from rmqha.admin.topic_calls import topic_stats
+from rmqha.base.errors import RmqhaError
 from rmqha.client.brokers import topic_route
-from rmqha.client.exchange import Exchange, Refused, ask
+from rmqha.client.exchange import Exchange, NotFound, Refused, Unreachable, ask
 from rmqha.client.offsets import decode_reset
 from rmqha.client.routes import QueueKey, TopicRoute
-from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.headers import INT32_MAX, ext_fields
+from rmqha.remoting.headers import INT32_MAX, ext_fields, long_field
 
 _OFFLINE = 206
 _NONE = -1  # the field's value for "not given"
@@ -86,25 +88,54 @@ def run(
     if broker_address is not None and queue_id is not None:
         return (yield from _one_queue(wish, broker_address, queue_id, offset))
     route = yield from topic_route(need_name_servers(name_servers), cluster_name or topic)
-    try:
-        return (yield from _online(wish, route))
-    except Refused as error:
-        if error.code != _OFFLINE:
-            raise
-    return (yield from _offline(wish, route))
+    return (yield from _all_sets(wish, route))
 
 
-def _online(wish: _Wish, route: TopicRoute) -> Exchange[Report]:
-    """Have every broker set of the topic set the group, and tell its members."""
+def _all_sets(wish: _Wish, route: TopicRoute) -> Exchange[Report]:
+    """Have every broker set of the topic set the group, and tell its members (222).
+
+    Raises:
+        Refused, Unreachable: the first of them, when none has done anything.
+    """
     found: dict[QueueKey, int] = {}
-    for _, address in route.brokers():
+    without_member: list[tuple[str, str]] = []
+    failures: list[RmqhaError] = []
+    done = 0
+    for name, address in route.brokers():
         fields = ext_fields(
             topic=wish.topic, group=wish.group, timestamp=wish.stamp_ms, isForce=wish.force,
             queueId=_NONE, offset=_NONE,
         )  # fmt: skip
         request = RemotingCommand(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext_fields=fields)
-        answer = yield from ask(address, request)
+        try:
+            answer = yield from ask(address, request)
+        except (Refused, Unreachable) as error:
+            if isinstance(error, Refused) and error.code == _OFFLINE:
+                without_member.append((name, address))
+            else:
+                failures.append(error)
+            continue
         found |= decode_reset(answer.body)
+        done += 1
+    if failures and not done and not without_member:
+        raise failures[0]
+    reports = [_online(wish, found)] if done or not without_member else []
+    if without_member:
+        try:
+            reports.append((yield from _offline(wish, without_member)))
+        except (Refused, Unreachable) as error:
+            if not done:
+                raise
+            failures.append(error)
+    return Report(
+        "".join(one.plain for one in reports),
+        {**reports[0].data, "queues": [row for one in reports for row in one.data["queues"]]},
+        tuple(table for one in reports for table in one.tables),
+        (*failures, *(failure for one in reports for failure in one.failures)),
+    )
+
+
+def _online(wish: _Wish, found: Mapping[QueueKey, int]) -> Report:
     rows = [
         (clipped(key.broker_name, 32), key.queue_id, value) for key, value in sorted(found.items())
     ]
@@ -128,67 +159,136 @@ def _report(
 
 
 def _one_queue(wish: _Wish, address: str, queue_id: int, offset: int | None) -> Exchange[Report]:
-    """Set one queue, also for members that are online (15 and 222)."""
+    """Set one queue (222); its offset alone where the broker wants a member online for that (15).
+
+    The queue is one that the broker has itself, of a static topic as well: as topicStatus lists them.
+    Java's tool sends 15 first, which brokers take for whatever queue and offset.
+
+    Raises:
+        NotFound: the broker has no such queue, or not the offset, where that is found out here.
+        Refused: the broker does not set it, which has changed nothing.
+    """
     if offset is None:
         search = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-        offset = yield from offset_at(address, search, wish.topic, queue_id, wish.stamp_ms)
-    yield from _commit(address, wish.group, wish.topic, queue_id, offset)
+        offset = yield from offset_at(
+            address, search, wish.topic, queue_id, wish.stamp_ms, physical=True
+        )
+    # Brokers do not look at isForce here.
+    stored = None if wish.force else (yield from _stored(address, wish, queue_id))
+    words = f"reset consumer offset to {offset}\n"
+    if stored is not None and stored < offset:
+        words, offset = f"consumer offset stays at {stored}: -f true sets it forwards\n", stored
+    else:
+        yield from _set_one(wish, address, queue_id, offset)
+    plain = (
+        f"start reset consumer offset by specified, group[{wish.group}], topic[{wish.topic}], "
+        f"queueId[{queue_id}], broker[{address}], {wish.words}\n{words}"
+    )
+    return _report(wish, plain, ("brokerAddr", "queueId", "offset"), [(address, queue_id, offset)])
+
+
+def _stored(address: str, wish: _Wish, queue_id: int) -> Exchange[int | None]:
+    """Where a group is in a queue (14); None where it has never been."""
     fields = ext_fields(
-        topic=wish.topic, group=wish.group, timestamp=0, isForce=True, queueId=queue_id,
+        consumerGroup=wish.group, topic=wish.topic, queueId=queue_id, setZeroIfNotFound=False,
+        lo=False,
+    )  # fmt: skip
+    try:
+        answer = yield from ask(
+            address, RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields)
+        )
+    except Refused as error:
+        if error.code != ResponseCode.QUERY_NOT_FOUND:
+            raise
+        return None
+    return long_field(answer.ext_fields, "offset", None)
+
+
+def _set_one(wish: _Wish, address: str, queue_id: int, offset: int) -> Exchange[None]:
+    fields = ext_fields(
+        topic=wish.topic, group=wish.group, timestamp=0, isForce=wish.force, queueId=queue_id,
         offset=offset,
     )  # fmt: skip
     request = RemotingCommand(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext_fields=fields)
-    yield from ask(address, request)
-    plain = (
-        f"start reset consumer offset by specified, group[{wish.group}], topic[{wish.topic}], "
-        f"queueId[{queue_id}], broker[{address}], {wish.words}\n"
-        f"reset consumer offset to {offset}\n"
-    )
-    return _report(wish, plain, ("brokerAddr", "queueId", "offset"), [(address, queue_id, offset)])
+    try:
+        yield from ask(address, request)
+    except Refused as error:
+        if error.code != _OFFLINE:
+            raise
+        ends, _ = yield from topic_stats(address, wish.topic)
+        found = next((one for key, one in ends.items() if key.queue_id == queue_id), None)
+        if found is None:
+            raise NotFound(f"{address} has no queue {queue_id} of {wish.topic}") from None
+        if not found.min_offset <= offset <= found.max_offset:
+            raise NotFound(
+                f"offset {offset} is not in queue {queue_id}: {found.min_offset} to "
+                f"{found.max_offset}"
+            ) from None
+        yield from _commit(address, wish.group, wish.topic, queue_id, offset)
 
 
 def _commit(
     address: str, group: str, topic: str, queue_id: int, offset: int, name: str | None = None
 ) -> Exchange[None]:
+    """Store an offset (15) in a queue that the broker has itself."""
     fields = ext_fields(
-        consumerGroup=group, topic=topic, queueId=queue_id, commitOffset=offset, bname=name
-    )
+        consumerGroup=group, topic=topic, queueId=queue_id, commitOffset=offset, bname=name,
+        lo=False,
+    )  # fmt: skip
     yield from ask(address, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields))
 
 
-def _offline(wish: _Wish, route: TopicRoute) -> Exchange[Report]:
+def _offline(wish: _Wish, brokers: Sequence[tuple[str, str]]) -> Exchange[Report]:
     """Set the offsets one by one: brokers before 5.2 reset through a member, and none is online.
 
-    Without ``force`` a queue is only ever set back.
+    Without ``force`` a queue is only ever set back. What was set before a broker failed is told.
+
+    Raises:
+        Refused, Unreachable: the first of them, when none was set.
     """
     rows: list[tuple[object, ...]] = []
-    for name, address in route.brokers():
-        stats = yield from stats_at(address, wish.group, None)
-        ends = {
-            key: (offset.broker_offset, offset.consumer_offset)
-            for key, offset in stats.offset_table.items()
-            if key.topic == wish.topic
-        }
-        if not ends:
-            offsets, _ = yield from topic_stats(address, wish.topic)
-            ends = {key: (one.max_offset, one.min_offset) for key, one in offsets.items()}
-        for key, (end, consumed) in sorted(ends.items()):
-            search = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-            at = yield from offset_at(address, search, wish.topic, key.queue_id, wish.stamp_ms)
-            moved = wish.force or at <= consumed
-            if moved:
-                yield from _commit(address, wish.group, wish.topic, key.queue_id, at, name)
-            rows.append(
-                (clipped(key.broker_name, 32), key.queue_id, end, consumed, at,
-                 at if moved else consumed)
-            )  # fmt: skip
+    failures: list[RmqhaError] = []
+    for name, address in brokers:
+        try:
+            yield from _set_offline(wish, name, address, rows)
+        except (Refused, Unreachable) as error:
+            failures.append(error)
+    if failures and not rows:
+        raise failures[0]
     plain = (
         f"reset consumer offset by specified consumerGroup[{wish.group}], topic[{wish.topic}], "
         f"force[{yes_no(wish.force)}], {wish.words}\n"
         + _OLD_FORMAT % tuple(f"#{column}" for column in _OLD_COLUMNS)
         + "".join(_OLD_FORMAT % row for row in rows)
     )
-    return _report(wish, plain, _OLD_COLUMNS, rows)
+    return replace(_report(wish, plain, _OLD_COLUMNS, rows), failures=tuple(failures))
+
+
+def _set_offline(
+    wish: _Wish, name: str, address: str, rows: list[tuple[object, ...]]
+) -> Exchange[None]:
+    """Set the offsets of one broker; a row for each queue as soon as that is done."""
+    stats = yield from stats_at(address, wish.group, None)
+    ends = {
+        key: (offset.broker_offset, offset.consumer_offset)
+        for key, offset in stats.offset_table.items()
+        if key.topic == wish.topic
+    }
+    if not ends:
+        offsets, _ = yield from topic_stats(address, wish.topic)
+        ends = {key: (one.max_offset, one.min_offset) for key, one in offsets.items()}
+    for key, (end, consumed) in sorted(ends.items()):
+        search = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+        at = yield from offset_at(
+            address, search, wish.topic, key.queue_id, wish.stamp_ms, physical=True
+        )
+        moved = wish.force or at <= consumed
+        if moved:
+            yield from _commit(address, wish.group, wish.topic, key.queue_id, at, name)
+        rows.append(
+            (clipped(key.broker_name, 32), key.queue_id, end, consumed, at,
+             at if moved else consumed)
+        )  # fmt: skip
 
 
 def _options() -> list[click.Option]:
@@ -201,7 +301,7 @@ def _options() -> list[click.Option]:
         switch_option("-f", "--force", "force", default=True,
                       help="Also forwards (default true)."),
         broker_address_option("--broker"),
-        number_option("-q", "--queue", "queue_id", high=INT32_MAX, help="One queue of -b."),
+        number_option("-q", "--queue", "queue_id", high=INT32_MAX, help="One queue of -b, as topicStatus lists them."),
         number_option("-o", "--offset", "offset", help="Its new offset, instead of the time's."),
         parent_option(),
     ]  # fmt: skip

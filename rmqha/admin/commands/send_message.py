@@ -21,6 +21,7 @@ from rmqha.admin.spec import (
 from rmqha.base.errors import MessageIllegal
 from rmqha.client.brokers import topic_route
 from rmqha.client.exchange import Call, Exchange, NotFound, Refused
+from rmqha.client.logical import Leaders
 from rmqha.client.routes import TopicRoute
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
@@ -60,9 +61,12 @@ def send(
 ) -> Exchange[Report]:
     """Send to the given queue, else to any writable one of the broker set, or of the topic (310).
 
+    Of a static topic these are the logical queues that the set leads.
+
     Raises:
         click.UsageError: the message cannot be written as properties.
-        NotFound: nobody takes writes of the topic, or not the broker set.
+        NotFound: nobody takes writes of the topic, or not the broker set; it does not lead the
+            logical queue.
         Refused: the broker did not store it.
     """
     route, queues = yield from _queues(name_servers, message.topic)
@@ -72,6 +76,11 @@ def send(
         raise NotFound(
             f"{where} {'does not take' if broker_name else 'takes'} writes of {message.topic}"
         )
+    if route.is_mapped and queue_id is not None:
+        chosen = [queue for queue in chosen if queue[1] == queue_id]
+        if not chosen:
+            words = f"broker set {broker_name} does not lead logical queue {queue_id}"
+            raise NotFound(f"{words} of {message.topic}")
     name, picked = chosen[here.number % len(chosen)]
     queue = picked if queue_id is None else queue_id
     address = route.address_of(name) or ""
@@ -103,7 +112,7 @@ def message_id(here: Here) -> str:
 def _queues(
     name_servers: tuple[str, ...], topic: str
 ) -> Exchange[tuple[TopicRoute, list[tuple[str, int]]]]:
-    """The writable queues; a topic that nobody has yet gets those of the template."""
+    """The writable queues, and whose they are; a topic that nobody has yet gets those of the template."""
     try:
         route = yield from topic_route(name_servers, topic)
         most = INT32_MAX
@@ -117,6 +126,10 @@ def _queues(
             raise error from None
         most = TEMPLATE_QUEUES
     living = dict(route.brokers())
+    if route.is_mapped:
+        led = Leaders.of(topic, route)
+        places = [(led.names[one], one.queue_id) for one in led.allowing(_PERM_WRITE)]
+        return route, [place for place in places if place[0] in living]
     queues = [
         (queue.broker_name, number)
         for queue in route.queues

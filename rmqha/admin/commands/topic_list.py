@@ -28,13 +28,24 @@ def all_topics(name_servers: tuple[str, ...]) -> Exchange[list[str]]:
 
 
 def groups_of_topic(route: TopicRoute, topic: str) -> Exchange[list[str]]:
-    """Ask the topic's first broker for its consumer groups (300), as the Java tool does."""
+    """Ask the topic's brokers for its consumer groups (300), until one answers.
+
+    Raises:
+        Refused, Unreachable: the last of them, when none did.
+    """
+    why: Refused | Unreachable | None = None
     for _, address in route.brokers():
         request = RemotingCommand(
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, ext_fields=ext_fields(topic=topic)
         )
-        answer = yield from ask(address, request)
+        try:
+            answer = yield from ask(address, request)
+        except (Refused, Unreachable) as error:
+            why = error
+            continue
         return decode_names(answer.body, "groupList")
+    if why is not None:
+        raise why
     return []
 
 

@@ -15,8 +15,9 @@ from rmqha.admin.spec import (
 )
 from rmqha.admin.static_topic_view import known_by_route, logical_offsets
 from rmqha.admin.topic_calls import Offsets, topic_stats
+from rmqha.base.errors import RmqhaError
 from rmqha.client.brokers import topic_route
-from rmqha.client.exchange import Exchange, NotFound
+from rmqha.client.exchange import Exchange, NotFound, Refused, Unreachable
 from rmqha.client.routes import TopicRoute
 
 _HEAD = "%-32s  %-4s  %-20s  %-20s    %s\n"
@@ -37,13 +38,22 @@ def run(
     route: TopicRoute = yield from topic_route(servers, cluster_name or topic)
     found: Offsets = {}
     tps = 0.0
-    for _, address in route.brokers():
-        offsets, rate = yield from topic_stats(address, topic)
+    failures: dict[str, RmqhaError] = {}
+    for name, address in route.brokers():
+        try:
+            offsets, rate = yield from topic_stats(address, topic)
+        except (Refused, Unreachable) as error:
+            failures[name] = error
+            continue
         found |= offsets
         tps += rate
     if route.is_mapped:
         # As clients see it, beside what the brokers have.
-        found |= logical_offsets((yield from known_by_route(topic, route)), found)
+        known, silent = yield from known_by_route(topic, route)
+        failures = {**silent, **failures}
+        found |= logical_offsets(known, found)
+    if not found and failures:
+        raise next(iter(failures.values()))
     if not found and not cluster_name:
         raise NotFound(f"no broker has a queue of topic {topic}")
     rows = [
@@ -70,7 +80,8 @@ def run(
             for key, offset in sorted(found.items())
         ],
     }  # fmt: skip
-    return Report(plain, data, (Table(f"{topic}: {decimal(tps)} puts/s", _COLUMNS, rows),))
+    tables = (Table(f"{topic}: {decimal(tps)} puts/s", _COLUMNS, rows),)
+    return Report(plain, data, tables, tuple(failures.values()))
 
 
 def _options() -> list[click.Option]:

@@ -43,7 +43,7 @@ def run(
     if not _KEY.fullmatch(key):
         # "a=b" would change another setting than the one that was typed.
         raise click.UsageError(f"-k {key!r} is not a setting's name")
-    addresses = yield from places(
+    addresses, absent = yield from places(
         name_servers, broker_address, cluster_name, masters=not update_all
     )
     body = format_properties({key: value.strip()}).encode()
@@ -60,7 +60,7 @@ def run(
         "key": key, "value": value.strip(),
     }  # fmt: skip
     shown = tuple(table for table in tables if table.rows)
-    return Report(plain, data, shown, tuple(failures))
+    return Report(plain, data, shown, (*failures, *absent))
 
 
 def _options() -> list[click.Option]:

@@ -53,7 +53,7 @@ def run(
         "groupSysFlag": 0,
         **settings,
     }
-    addresses = yield from places(name_servers, broker_address, cluster_name, masters=True)
+    addresses, absent = yield from places(name_servers, broker_address, cluster_name, masters=True)
     body = fastjson.dumps(dict(sorted(config.items())))
     done, failures = yield from ask_each(
         addresses, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body
@@ -67,7 +67,7 @@ def run(
     )
     data = {"updated": updated, **config}
     text = f"{plain}{_text(config)}\n" if updated else ""
-    return Report(text, data, tables if updated else (), tuple(failures))
+    return Report(text, data, tables if updated else (), (*failures, *absent))
 
 
 def _policy(text: str | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import click
 from msgspec import Struct, field
 
 from rmqha.admin.java_text import map_text, yes_no
+from rmqha.admin.places import Places
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
@@ -112,20 +113,21 @@ def run(
         topic, read_queue_nums, write_queue_nums, perm, flag, order, parse_attributes(attributes)
     )
     servers = need_name_servers(name_servers) if cluster_name or order else ()
-    addresses: list[str]
+    found = Places((broker_address or "",))
+    names = []
     if cluster_name:
-        groups = yield from masters(servers, cluster_name)
-        addresses = [group.broker_addrs[0] for group in groups]
-        names = [group.broker_name for group in groups]
-    else:
-        addresses = [broker_address or ""]
-        names = [(yield from _name_of(servers, addresses[0]))] if order else []
+        now = yield from masters(servers, cluster_name)
+        found, names = Places(now.addresses, now.failures), [one.broker_name for one in now.groups]
+    elif order:
+        names = [(yield from _name_of(servers, found.addresses[0]))]
     done, failures = yield from ask_each(
-        addresses, RequestCode.UPDATE_AND_CREATE_TOPIC, **config.fields()
+        found.addresses, RequestCode.UPDATE_AND_CREATE_TOPIC, **config.fields()
     )
+    failures += found.failures
     updated = [address for address, _ in done]
     lines = [f"create topic to {address} success.\n" for address in updated]
     order_line = ""
+    # The configuration names all broker sets that have the topic: it waits until all have it.
     if order and not failures:
         order_conf = ";".join(f"{name}:{write_queue_nums}" for name in names)
         failures += yield from _note_order(servers, topic, order_conf, whole=bool(cluster_name))

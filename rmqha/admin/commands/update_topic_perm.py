@@ -41,9 +41,9 @@ def run(
         click.UsageError: neither broker nor cluster, or both.
         NotFound: no such cluster; nobody has the topic.
     """
-    addresses = yield from places(name_servers, broker_address, cluster_name, masters=True)
+    addresses, absent = yield from places(name_servers, broker_address, cluster_name, masters=True)
     changed: list[tuple[str, int, TopicConfig]] = []
-    failures: list[RmqhaError] = []
+    failures: list[RmqhaError] = [*absent]
     for address in addresses:
         try:
             found = yield from _change(address, topic, perm)
