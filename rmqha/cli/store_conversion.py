@@ -4,15 +4,18 @@ A log of DLedger is written anew without DLedger's entries, into a folder of its
 only read. The store of a master or slave of old needs nothing but an epoch file, and is looked
 through before it gets one. Either way the whole log is of epoch 0, from offset 0 on: controllers
 begin with 1, so that a slave whose log goes on behind the first master's is cut like any other.
+
+What is written can be read by the old store's owner alone, and is his: ``fileUmask`` of a broker is
+077 unless it says something else, and who converts is often root.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import mmap
 import os
 import shutil
-from collections.abc import Iterator
+import stat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,34 +25,20 @@ from rich.progress import Progress
 
 from rmqha.base.errors import ConfigInvalid, DiskFailed, StoreCorrupted, StoreDamaged
 from rmqha.base.ids import NEVER_ELECTED
+from rmqha.cli.store_look import FileRow, Log, content, looked_through
 from rmqha.ha.epochs import EpochEntry, format_epochs
 from rmqha.pipeline.commitlog.store_folder import COMMIT_LOG, EPOCH_FILE
 from rmqha.runtime.aio.disk import lock_first_byte
 from rmqha.store import dledger
-from rmqha.store.config_files import decode_config
+from rmqha.store.config_files import BACKUP_SUFFIX, whole_config
 from rmqha.store.dledger import Entry, EntryWalk, NewOffsets, converted, converted_timers, place
-from rmqha.store.recovery import Segment, Walk, search_later
-from rmqha.store.scan import Run
-from rmqha.store.segments import file_name, floor, joined, starts_of
+from rmqha.store.segments import file_name, floor
 
 EPOCHS = format_epochs([EpochEntry(NEVER_ELECTED, 0)])
 UNFINISHED = ".unfinished"
 FLUSH_BYTES = 4 << 20
+FILE_MODE, FOLDER_MODE = 0o600, 0o700
 _COMMITTED = "committedIndex"
-
-
-class FileRow(NamedTuple):
-    """A file of the log as it is now.
-
-    Attributes:
-        end: physical offset behind its last message.
-        sha256: of its bytes up to there; equal for replicas whose logs are equal so far.
-    """
-
-    name: str
-    end: int
-    messages: int
-    sha256: str
 
 
 class Outcome(NamedTuple):
@@ -83,7 +72,8 @@ class Writer:
         self._digest = hashlib.sha256()
         self._messages = 0
         self.files: list[FileRow] = []
-        folder.mkdir(parents=True)
+        folder.parent.mkdir(FOLDER_MODE, parents=True)
+        folder.mkdir(FOLDER_MODE)
 
     @property
     def end(self) -> int:
@@ -98,7 +88,7 @@ class Writer:
             self._end = offset
         if self._fd < 0:
             path = self._folder / file_name(self._end)
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
         self._pending += record
         self._messages += 1
         self._end = offset + len(record)
@@ -129,51 +119,6 @@ class Writer:
         if self._fd >= 0:
             self._write(b"")
         self._close()
-
-
-class Log:
-    """The files of a log below a folder, which follow each other."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        starts = starts_of(one.name for one in folder.iterdir())
-        sizes = [(folder / file_name(start)).stat().st_size for start in starts]
-        if sizes and not sizes[-1]:
-            # One that was made and not filled up yet; Java's brokers remove it when they start.
-            del starts[-1], sizes[-1]
-        if not starts:
-            raise ConfigInvalid(f"{folder}: there is no log")
-        self.size = sizes[0]
-        for start, size in zip(starts, sizes, strict=True):
-            if size == 0 or size != self.size:
-                name = folder / file_name(start)
-                raise StoreDamaged(f"{name} has {size} bytes, the first file {self.size}")
-        if joined(starts, self.size) != len(starts):
-            raise StoreDamaged(f"{folder}: files are missing between the first and the last one")
-        self.starts = starts
-        self._mapped: tuple[int, memoryview] | None = None
-
-    def view(self, start: int) -> memoryview:
-        """The bytes of a file."""
-        if self._mapped is None or self._mapped[0] != start:
-            self._mapped = (start, self.map(start))
-        return self._mapped[1]
-
-    def map(self, start: int) -> memoryview:
-        """The same, for who keeps it."""
-        with (self.folder / file_name(start)).open("rb") as file:
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-
-    def body(self, entry: Entry) -> memoryview:
-        """The record in an entry of DLedger."""
-        start = floor(entry.position, self.size)
-        return self.view(start)[entry.body - start : entry.body - start + entry.size]
-
-    def walk(self, walk: EntryWalk, position: int) -> Iterator[Entry]:
-        """Entries of DLedger from a position on, over all files."""
-        for start in self.starts:
-            if start + self.size > position and not walk.end:
-                yield from walk.entries(self.view(start), start, max(0, position - start))
 
 
 class Wanted(NamedTuple):
@@ -307,7 +252,9 @@ def _copy_rest(store: Path, made: Path, offsets: NewOffsets) -> int:
         if (store / "timerwheel").is_file():
             shutil.copyfile(store / "timerwheel", made / "timerwheel")
     (made / EPOCH_FILE).write_bytes(EPOCHS)
+    owner = store.stat()
     for path in (made, *made.rglob("*")):
+        _close_to_others(path, owner)
         if path.is_file():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
@@ -317,22 +264,32 @@ def _copy_rest(store: Path, made: Path, offsets: NewOffsets) -> int:
 
 
 def _tables(store: Path) -> tuple[int, int]:
-    """How many topics and groups a store's files have.
+    """How many topics and groups a store's files have, or their copies, as brokers choose.
 
     Raises:
-        StoreCorrupted: a file holds something else.
+        StoreCorrupted: what exists holds something else.
     """
     counts = []
     for name, member in (
         ("topics.json", "topicConfigTable"), ("subscriptionGroup.json", "subscriptionGroupTable"),
     ):  # fmt: skip
         path = store / "config" / name
-        table = decode_config(path.read_bytes(), str(path)) if path.is_file() else {}
+        both = (path, path.with_name(name + BACKUP_SUFFIX))
+        table = whole_config((str(one), content(one)) for one in both) or {}
         rows = table.get(member) or {}
         if not isinstance(rows, dict):
             raise StoreCorrupted(f"{path}: {member} is no object")
         counts.append(len(rows))
     return counts[0], counts[1]
+
+
+def _close_to_others(path: Path, owner: os.stat_result) -> None:
+    """Give a new file or folder to the owner of the old store, and nobody else a look into it."""
+    now = path.stat()
+    if (now.st_uid, now.st_gid) != (owner.st_uid, owner.st_gid):
+        with contextlib.suppress(PermissionError):  # who is not root gives nothing away
+            os.chown(path, owner.st_uid, owner.st_gid)
+    path.chmod(FOLDER_MODE if stat.S_ISDIR(now.st_mode) else FILE_MODE)
 
 
 def _sync_folder(path: Path) -> None:
@@ -351,58 +308,21 @@ def adopt(store: Path) -> Outcome:
     Raises:
         ConfigInvalid: it has epochs already.
         StoreCorrupted: its tables cannot be read.
-        StoreDamaged: a record in its middle cannot be read.
+        StoreDamaged: a record in its middle cannot be read, or its end is missing.
     """
     epochs = store / EPOCH_FILE
     if epochs.exists():
         raise ConfigInvalid(f"{epochs} is there: this store is one of controller mode already")
     tables = _tables(store)
-    files = _looked_through(Log(store / COMMIT_LOG))
+    files = looked_through(store, Log(store / COMMIT_LOG))
     written = epochs.with_name(EPOCH_FILE + UNFINISHED)
     written.write_bytes(EPOCHS)
+    _close_to_others(written, store.stat())
     with written.open("rb") as file:
         os.fsync(file.fileno())
     written.replace(epochs)
     _sync_folder(store)
     return Outcome(*tables, "master and slave", str(store), None, None, None, files)
-
-
-def _looked_through(log: Log) -> list[FileRow]:
-    """Check every message, in the way in which a store does that opens.
-
-    Raises:
-        StoreDamaged: a whole message stands behind one that is none.
-    """
-    segments = [
-        Segment(start, log.map(start), str(log.folder / file_name(start))) for start in log.starts
-    ]
-    walk = Walk(segments, 0, check_crc=True, property_crc=False)
-    ends = {log.starts[0]: (log.starts[0], 0)}
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("Reading", total=len(log.starts) * log.size)
-        for part in walk:
-            if isinstance(part, Run):
-                end, count = part.end, part.records
-            else:
-                end, count = part.offset + part.size, 1
-            start = floor(end - 1, log.size)
-            ends[start] = end, ends.get(start, (end, 0))[1] + count
-            bar.update(task, completed=end - log.starts[0])
-    stop = walk.stop
-    later = next((one for one in search_later(segments, stop.offset) if one is not None), None)
-    if later is not None:
-        raise StoreDamaged(
-            f"{log.folder}, offset {stop.offset}: {stop.reason}, and a whole message follows at"
-            f" {later.offset}. If the broker was not stopped but killed, start it once more as it"
-            " was and stop it; else take another replica's store"
-        )
-    views = {one.start: one.buffer for one in segments}
-    return [
-        FileRow(
-            file_name(start), end, count, hashlib.sha256(views[start][: end - start]).hexdigest()
-        )
-        for start, (end, count) in ends.items()
-    ]
 
 
 def convert(store: Path, output: Path | None, file_size: int, wanted: Wanted) -> Outcome:

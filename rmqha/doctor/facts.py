@@ -284,12 +284,21 @@ class IdentityFacts(Struct, frozen=True):
 
 
 class QueueFacts(Struct, frozen=True):
-    """A consume queue on disk: the offset after its last unit, and where that one's record ends."""
+    """A consume queue on disk.
+
+    Attributes:
+        max_offset: the offset after its last unit.
+        log_end: where that one's record ends.
+        min_offset: the first offset that its files have room for.
+        damage: what is missing between the first and the last unit; empty for nothing.
+    """
 
     topic: str
     queue_id: int
     max_offset: int
     log_end: int
+    min_offset: int = 0
+    damage: str = ""
 
 
 class StoreFacts(Struct, frozen=True):
@@ -310,6 +319,9 @@ class StoreFacts(Struct, frozen=True):
         consumer_offsets: by topic, group and queue id.
         config_damages: why files of ``config`` cannot be used, by path, where no copy stands in.
         log_sizes: bytes of each file of the commit log, by path; empty files are none.
+        files_read: how many of these were read: the newest, or those before a gap.
+        lost_queues: those that are not as a stop in order left them, with what they have.
+        unreached: the same of queues without which messages of the files that were read are.
     """
 
     path: str
@@ -328,6 +340,9 @@ class StoreFacts(Struct, frozen=True):
     checkpoint_damage: str = ""
     config_damages: Mapping[str, str] = field(default_factory=dict)
     log_sizes: Mapping[str, int] = field(default_factory=dict)
+    files_read: int = 0
+    lost_queues: tuple[str, ...] = ()
+    unreached: tuple[str, ...] = ()
 
     @property
     def has_data(self) -> bool:

@@ -5,6 +5,7 @@ Source: RocketMQ's protocol as observed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -34,3 +35,28 @@ def decode_config(data: bytes, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise StoreCorrupted(f"{path} holds no JSON object")
     return value
+
+
+def whole_config(candidates: Iterable[tuple[str, bytes | None]]) -> dict[str, Any] | None:
+    """The first content that is whole, as brokers choose between a file and its copy.
+
+    Args:
+        candidates: paths, and what is there; None where nothing is.
+
+    Returns:
+        None when there is none at all.
+
+    Raises:
+        StoreCorrupted: what exists is damaged.
+    """
+    damage: StoreCorrupted | None = None
+    for path, data in candidates:
+        if data is None:
+            continue
+        try:
+            return decode_config(data, path)
+        except StoreCorrupted as error:
+            damage = damage or error
+    if damage is not None:
+        raise damage
+    return None

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from rmqha.cli import store_conversion
-from rmqha.cli.store_conversion import UNFINISHED
+from rmqha.cli.store_conversion import UNFINISHED, Writer
+from rmqha.store.checkpoint import SIZE, SLACK_MS, Checkpoint, write_into
+from rmqha.store.consume_queue import UNIT
 from rmqha.store.dledger import TIMER_UNIT
 from rmqha.store.segments import file_name, floor
 from tests.cli.test_convert_store import (
@@ -321,3 +323,125 @@ def test_new_store_when_named_within_what_is_converted_then_refused(
     assert f"{NEW} lies in what is converted; name a folder beside it" in result.stderr
     assert {*tmp_path.rglob("*")} - before <= {old.folder / "lock"}
     assert run(*words, str(old.folder / NEW)).exit_code == 0
+
+
+def with_checkpoint(store: Path, **marks: int) -> None:
+    """A checkpoint, of ours with ``flushed_offset``, else as Java's brokers write it."""
+    data = bytearray(SIZE)
+    write_into(data, Checkpoint(**marks))
+    (store / "checkpoint").write_bytes(data)
+
+
+def last_message(store: Path) -> tuple[int, int]:
+    """Where it ends, and when it was stored."""
+    one = read(store, last_is_empty=True)[-1]
+    return one.physical_offset + one.size, one.store_timestamp
+
+
+def lose_end(store: Path) -> None:
+    """The two newest files: one with messages, and the one that was made for what was to come."""
+    for path in sorted((store / "commitlog").iterdir())[-2:]:
+        path.unlink()
+
+
+@pytest.mark.parametrize("is_unclean", [True, False])
+@pytest.mark.parametrize("sign", ["our mark", "confirmed", "queue", "newest message"])
+def test_log_when_it_has_lost_its_last_file_then_it_gets_no_epochs(
+    tmp_path: Path, sign: str, *, is_unclean: bool
+) -> None:
+    """It was converted with exit code 0, and slaves that had the rest would have been cut."""
+    store = adoptable(tmp_path)
+    end, stored_ms = last_message(store)
+    queue = store / "consumequeue" / "A" / "0"
+    marks: dict[str, dict[str, int]] = {
+        "our mark": {"flushed_offset": end}, "confirmed": {"confirm_offset": end},
+        "queue": {}, "newest message": {"physic_msg_timestamp": stored_ms + SLACK_MS},
+    }  # fmt: skip
+    with_checkpoint(store, **marks[sign])
+    if sign == "queue":
+        queue.mkdir(parents=True)
+        unit = UNIT.pack(end - 100, 100, 0)
+        (queue / file_name(0)).write_bytes(unit.ljust(200, b"\0"))
+    if is_unclean:
+        (store / "abort").touch()
+    whole = tmp_path / "whole"
+    shutil.copytree(store, whole)
+    told(run("-s", str(whole), "--json"))
+    lose_end(store)
+    result = run("-s", str(store))
+    if is_unclean and sign in {"confirmed", "queue"}:
+        # The log may have lost with the power what these say.
+        assert result.exit_code == 0
+        return
+    assert result.exit_code == 1
+    assert "durable" in result.stderr
+    assert not [*store.glob(f"{EPOCHS}*")]
+
+
+def test_log_when_its_newest_message_is_a_little_older_than_the_checkpoint_then_it_is_whole(
+    tmp_path: Path,
+) -> None:
+    """As Java has it, and our mark says more than any time."""
+    store = adoptable(tmp_path)
+    end, stored_ms = last_message(store)
+    with_checkpoint(store, physic_msg_timestamp=stored_ms + SLACK_MS + 1)
+    assert "was durable" in run("-s", str(store)).stderr
+    with_checkpoint(store, physic_msg_timestamp=stored_ms + SLACK_MS + 1, flushed_offset=end)
+    told(run("-s", str(store), "--json"))
+
+
+@pytest.mark.parametrize("main", [None, "{", ""])
+def test_tables_when_only_the_copy_is_whole_then_its_rows_are_counted(
+    tmp_path: Path, main: str | None
+) -> None:
+    """Brokers take it as well; the command refused, or counted nothing."""
+    store = adoptable(tmp_path)
+    topics = store / "config" / "topics.json"
+    topics.rename(topics.with_name("topics.json.bak"))
+    if main is not None:
+        topics.write_text(main)
+    assert told(run("-s", str(store), "--json"))["topics"] == 2
+
+
+def test_store_when_converted_then_only_the_owner_of_the_old_one_can_read_it(
+    tmp_path: Path,
+) -> None:
+    """Whatever the umask of who converts; messages could be read by everybody."""
+    old = Old(tmp_path, [0] * 60)
+    timer_log(old, old.bodies[:1])
+    for path in (old.folder, *old.folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    is_root = os.getuid() == 0
+    if is_root:
+        os.chown(old.folder, 1234, 1235)
+    before = os.umask(0o022)
+    try:
+        told(old.convert())
+        adopted = adoptable(tmp_path / "second")
+        (adopted / "commitlog").chmod(0o755)
+        told(run("-s", str(adopted), "--json"))
+    finally:
+        os.umask(before)
+    made = tmp_path / NEW
+    paths = (made, *made.rglob("*"))
+    assert {path.stat().st_mode & 0o777 for path in paths if path.is_dir()} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in paths if path.is_file()} == {0o600}
+    assert (adopted / EPOCHS).stat().st_mode & 0o777 == 0o600
+    if is_root:
+        assert {(path.stat().st_uid, path.stat().st_gid) for path in paths} == {(1234, 1235)}
+
+
+def test_log_when_it_is_being_written_then_nobody_else_can_read_it(
+    tmp_path: Path,
+) -> None:
+    """A large one takes hours."""
+    before = os.umask(0)
+    try:
+        writer = Writer(tmp_path / "made" / "commitlog", FILE)
+        writer.add(bytearray(100), 0, 0)
+    finally:
+        os.umask(before)
+    writer.close()
+    folder = tmp_path / "made" / "commitlog"
+    modes = [path.stat().st_mode & 0o777 for path in (folder.parent, folder, folder / file_name(0))]
+    assert modes == [0o700, 0o700, 0o600]

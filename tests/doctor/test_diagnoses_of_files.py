@@ -191,6 +191,33 @@ def test_10666_when_records_stand_behind_the_end_then_the_first_is_told() -> Non
     assert "follows at 6000" in found.what
 
 
+@pytest.mark.parametrize(
+    ("what", "code"),
+    [
+        ({"lost_queues": tuple(f"Orders/{n} has 0 to 0" for n in range(5))}, "queue-lost"),
+        ({"unreached": tuple(f"Orders/{n} has none" for n in range(5))}, "messages-out-of-reach"),
+        (
+            {
+                "queues": tuple(
+                    QueueFacts("T", n, 1, 1, 0, f"Orders/{n} has none") for n in range(5)
+                )
+            },
+            "queue-damaged",
+        ),
+    ],
+)
+def test_queues_when_something_of_them_is_missing_then_three_are_named(
+    what: dict[str, Any], code: str
+) -> None:
+    """Messages that were acknowledged were out of reach, and nothing was said to be wrong."""
+    told = only(store(**what), code)
+    assert told.severity is (Severity.WARNING if code == "queue-lost" else Severity.ERROR)
+    assert "5 consume queues" in told.found.what
+    assert "Orders/2 has" in told.found.what
+    assert told.found.what.endswith("; and 2 more")
+    assert not only(store(lost_queues=("Orders/1",)), "queue-lost").found.what.endswith("more")
+
+
 def test_7689_when_there_is_no_checkpoint_then_it_is_told() -> None:
     assert codes(store(checkpoint=None)) == ["checkpoint-missing"]
 

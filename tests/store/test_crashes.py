@@ -125,6 +125,9 @@ def whole_end(content: bytes, end: int, file_size: int) -> int:
 def check_recovered(store: MessageStore, model: Model) -> None:
     """Everything flushed is there, nothing cut is, no half record, queues agree with the log."""
     end = store.max_offset
+    if model.cutting is not None and len(model.content) < end == store.commit_log.files.end:
+        # Cut within a blank, whose head is whole: the log goes on behind it, as before the cut.
+        model.content += bytes(end - len(model.content))
     assert end <= len(model.content)
     durable_whole = whole_end(bytes(model.content), model.durable, store.file_size)
     assert end >= durable_whole, (end, model.durable, durable_whole)

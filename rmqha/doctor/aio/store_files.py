@@ -6,30 +6,37 @@ to be ahead of it.
 
 from __future__ import annotations
 
-import mmap
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import mode
 from typing import Any
 
 from rmqha.base.errors import RemoteProtocolError, StoreCorrupted, StoreDamaged
 from rmqha.broker.groups.offset_table import read_table
+from rmqha.doctor.aio.queue_files import (
+    Unreached,
+    lost_queues,
+    mapped,
+    read_queues,
+    sizes_of,
+)
 from rmqha.doctor.facts import IdentityFacts, QueueFacts, StoreFacts
 from rmqha.ha.aio.epoch_file import BACKUP_SUFFIX
 from rmqha.ha.epochs import EpochEntry, load_epochs
 from rmqha.store import checkpoint as cp
 from rmqha.store import recovery
 from rmqha.store.config_files import BACKUP_SUFFIX as CONFIG_BACKUP_SUFFIX
-from rmqha.store.config_files import decode_config
-from rmqha.store.consume_queue import UNIT, valid_units
+from rmqha.store.config_files import whole_config
 from rmqha.store.identity import TEMPORARY_SUFFIX, Identity, decode_identity
+from rmqha.store.queue_list import FILE, decode
 from rmqha.store.record import Head
-from rmqha.store.segments import starts_of
+from rmqha.store.segments import file_name, joined
 
 _MISSING = "is missing"
-OFFSETS = "consumerOffset.json"
+OFFSETS, TOPICS = "consumerOffset.json", "topics.json"
 CONFIG_FILES = (
-    "topics.json", "topicQueueMapping.json", "subscriptionGroup.json", "accounts.json", OFFSETS,
+    TOPICS, "topicQueueMapping.json", "subscriptionGroup.json", "accounts.json", OFFSETS,
     "delayOffset.json", "rmqhaTimers.json", "messageRequestMode.json", "consumerOrderInfo.json",
 )  # fmt: skip
 """Those of ``config`` without which ``bin/mqbroker`` does not start, if they are there and damaged."""
@@ -63,7 +70,8 @@ def read_store(root: Path, commit_log: Path, epoch_path: Path, files_max: int) -
         root: storePathRootDir.
         commit_log: storePathCommitLog.
         epoch_path: storePathEpochFile.
-        files_max: how many of the newest commit-log files are read; 0 for all.
+        files_max: how many of the newest commit-log files are read, and of consume queues no more
+            than some units of each file; 0 for all.
 
     Raises:
         OSError: a file is there and cannot be read.
@@ -71,16 +79,44 @@ def read_store(root: Path, commit_log: Path, epoch_path: Path, files_max: int) -
     checkpoint, checkpoint_damage = _checkpoint(root / "checkpoint")
     epochs, epoch_damage = _epochs(epoch_path)
     offsets, damages = _config_files(root / "config")
-    queues = _queues(root / "consumequeue")
-    abort = (root / "abort").exists()
+    queues = read_queues(root / "consumequeue", is_whole=not files_max)
+    abort = (root / cp.ABORT).exists()
+    known = checkpoint or cp.Checkpoint()
+    lost: tuple[str, ...] = ()
     with ExitStack() as stack:
         segments = _segments(commit_log, stack)
         sizes = {one.path: len(one.buffer) for one in segments}
-        log = _log(segments, checkpoint, files_max, queues, clean=not abort)
+        # Without any queue they are elsewhere (Java's in RocksDB), or all of them are made anew.
+        seen = None if abort else Unreached(queues, _topics(root), _confirmed(known))
+        log, files_read = _log(segments, known, files_max, queues, seen)
+        listed = decode(_content(root / FILE) or b"")
+        begin = segments[0].start if segments else -1
+        if listed is not None and not abort and listed.counts(known, begin):
+            lost = lost_queues(listed, queues)
     return StoreFacts(
         str(root), *log, checkpoint, abort, epochs, epoch_damage, queues, offsets,
-        checkpoint_damage, damages, sizes,
+        checkpoint_damage, damages, sizes, files_read, lost,
+        () if seen is None or lost or not queues else tuple(seen.found.values()),
     )  # fmt: skip
+
+
+def _topics(root: Path) -> frozenset[str]:
+    """Whose messages have to be in queues: not those of topics that nobody knows any more.
+
+    Of batch queues nothing is read.
+    """
+    try:
+        table = (_config(root / "config" / TOPICS) or {}).get("topicConfigTable")
+    except StoreCorrupted:
+        return frozenset()
+    batches = root / "batchconsumequeue"
+    names = table if isinstance(table, dict) else {}
+    return frozenset(name for name in names if not (batches / name).exists())
+
+
+def _confirmed(checkpoint: cp.Checkpoint) -> int:
+    """Up to where a broker under controllers dispatches; others leave it at what it was first."""
+    return checkpoint.confirm_offset if checkpoint.confirm_offset > 0 else recovery.NO_LIMIT
 
 
 def _checkpoint(path: Path) -> tuple[cp.Checkpoint | None, str]:
@@ -98,24 +134,28 @@ def _checkpoint(path: Path) -> tuple[cp.Checkpoint | None, str]:
 
 def _log(
     segments: list[recovery.Segment],
-    checkpoint: cp.Checkpoint | None,
+    checkpoint: cp.Checkpoint,
     files_max: int,
     queues: tuple[QueueFacts, ...],
-    *,
-    clean: bool,
-) -> tuple[int, int, str, str, str, int | None]:
-    """The members of StoreFacts from ``min_offset`` to ``later_record``."""
+    seen: Unreached | None,
+) -> tuple[tuple[int, int, str, str, str, int | None], int]:
+    """The members of StoreFacts from ``min_offset`` to ``later_record``, and ``files_read``.
+
+    Args:
+        seen: told what is read, of a store that was stopped in order.
+    """
     if not segments:
-        flushed = None if checkpoint is None else checkpoint.flushed_offset
+        flushed = checkpoint.flushed_offset
         damage = f"no file is there, but the log was durable up to {flushed}" if flushed else ""
-        return 0, 0, "", "", damage, None
-    first = max(0, len(segments) - files_max) if files_max else 0
-    stop, later = _end_of(segments, first)
+        return (0, 0, "", "", damage, None), 0
+    count = _before_gap(segments)
+    first = max(0, count - files_max) if files_max else 0
+    stop, later = _end_of(segments, first, seen)
     missing = stop.reason if stop.reason.endswith(_MISSING) else ""
     damage = ""
     try:
         recovery.check_stop(
-            segments, stop, checkpoint or cp.Checkpoint(), later, clean=clean,
+            segments, stop, checkpoint, later, clean=seen is not None,
             indexed=max((queue.log_end for queue in queues), default=0),
         )  # fmt: skip
     except StoreDamaged as error:
@@ -123,19 +163,35 @@ def _log(
     # An empty file that was made ahead holds no message yet.
     end = stop.offset if stop.last_timestamp or stop.offset != segments[0].start else 0
     later_at = None if later is None else later.offset
-    return segments[0].start, end, stop.reason, missing, damage, later_at
+    return (segments[0].start, end, stop.reason, missing, damage, later_at), count - first
 
 
-def _end_of(segments: list[recovery.Segment], first: int) -> tuple[recovery.Stop, Head | None]:
+def _before_gap(segments: list[recovery.Segment]) -> int:
+    """How many files there are before the first gap: behind it no broker goes.
+
+    One file of another length is no gap; it is told as what it is.
+    """
+    size = mode(len(one.buffer) for one in segments)
+    return joined([one.start for one in segments], size)
+
+
+def _end_of(
+    segments: list[recovery.Segment], first: int, seen: Unreached | None
+) -> tuple[recovery.Stop, Head | None]:
     """Where whole records end, and one behind that place.
 
     A broker that runs may have written on meanwhile: then the end is looked for again.
     """
     before = -1
     while True:
-        walk = recovery.Walk(segments, first, check_crc=True, property_crc=False)
-        for _ in walk:
-            pass
+        walk = recovery.Walk(
+            segments, first, check_crc=True, property_crc=False,
+            open_queue_run=None if seen is None else seen.open_queue_run,
+            limit=recovery.NO_LIMIT if seen is None else seen.confirmed,
+        )  # fmt: skip
+        for part in walk:
+            if seen is not None:
+                seen.passed(part, walk.buffer)
         stop = walk.stop
         later = next(filter(None, recovery.search_later(segments[first:], stop.offset)), None)
         if later is None or stop.offset == before:
@@ -144,18 +200,14 @@ def _end_of(segments: list[recovery.Segment], first: int) -> tuple[recovery.Stop
 
 
 def _segments(folder: Path, stack: ExitStack) -> list[recovery.Segment]:
-    names = [one.name for one in folder.iterdir()] if folder.is_dir() else []
-    return [
-        recovery.Segment(start, _mapped(path, stack), str(path))
-        for start in starts_of(names)
-        if (path := folder / f"{start:020d}").stat().st_size
-    ]
-
-
-def _mapped(path: Path, stack: ExitStack) -> memoryview:
-    with path.open("rb") as file:
-        mapped = stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    return stack.enter_context(memoryview(mapped))
+    """The files of the commit log that are not empty, nor have expired since they were listed."""
+    found = []
+    for start, size in sizes_of(folder).items():
+        path = folder / file_name(start)
+        data = mapped(path, stack) if size else None
+        if data is not None:
+            found.append(recovery.Segment(start, data, str(path)))
+    return found
 
 
 def _content(path: Path) -> bytes | None:
@@ -174,27 +226,6 @@ def _epochs(path: Path) -> tuple[tuple[EpochEntry, ...] | None, str]:
     except StoreCorrupted as error:
         return None, str(error)
     return loaded.epochs.entries, loaded.damage or ""
-
-
-def _queues(folder: Path) -> tuple[QueueFacts, ...]:
-    folders = sorted(folder.glob("*/*"))
-    return tuple(_queue(one) for one in folders if one.name.isdecimal() and one.is_dir())
-
-
-def _queue(folder: Path) -> QueueFacts:
-    """A queue's end: of its newest file that has a unit."""
-    topic, queue_id = folder.parent.name, int(folder.name)
-    starts = starts_of(one.name for one in folder.iterdir())
-    max_offset = log_end = 0
-    for start in reversed(starts):
-        path = folder / f"{start:020d}"
-        with ExitStack() as stack:
-            data = _mapped(path, stack) if path.stat().st_size else memoryview(b"")
-            count, log_end = valid_units(data, UNIT.size, 0)
-        max_offset = start // UNIT.size + count
-        if count:
-            break
-    return QueueFacts(topic, queue_id, max_offset, log_end)
 
 
 def _config_files(folder: Path) -> tuple[dict[tuple[str, str, int], int], dict[str, str]]:
@@ -218,18 +249,8 @@ def _config(path: Path) -> dict[str, Any] | None:
     Raises:
         StoreCorrupted: what exists is damaged.
     """
-    damage: StoreCorrupted | None = None
-    for one in (path, Path(f"{path}{CONFIG_BACKUP_SUFFIX}")):
-        data = _content(one)
-        if data is None:
-            continue
-        try:
-            return decode_config(data, str(one))
-        except StoreCorrupted as error:
-            damage = damage or error
-    if damage is not None:
-        raise damage
-    return None
+    both = (path, Path(f"{path}{CONFIG_BACKUP_SUFFIX}"))
+    return whole_config((str(one), _content(one)) for one in both)
 
 
 def _consumer_offsets(value: dict[str, Any], path: str) -> dict[tuple[str, str, int], int]:

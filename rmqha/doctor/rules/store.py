@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rmqha.doctor.advice import EMPTYING, known_name_servers, mqadmin
 from rmqha.doctor.diagnosis import Found
@@ -10,6 +10,11 @@ from rmqha.doctor.facts import Facts, StoreFacts
 
 LISTED_MAX = 3
 _COPY = "Keep a copy of the whole store before anything is started on it."
+_QUEUE_ANEW = (
+    "Stop the broker, move the folders of these queues (below consumequeue) away, and start it: after"
+    " a stop in order bin/mqbroker makes them anew from the log, which it reads for that. Where"
+    " Java's broker or an older release has stopped it, start and stop it once before."
+)
 
 
 def _under_controllers(facts: Facts) -> StoreFacts | None:
@@ -161,6 +166,55 @@ def queue_beyond_log(facts: Facts) -> Iterator[Found]:
             "Start the broker: recovery cuts the queues. Files of queues and log must be copied"
             " together, from a broker that is stopped.",
         )
+
+
+def queue_damaged(facts: Facts) -> Iterator[Found]:
+    """A file within a consume queue is missing, or a part of one."""
+    store = facts.store
+    damages = [] if store is None else [queue.damage for queue in store.queues if queue.damage]
+    if store is not None and damages:
+        yield Found(
+            store.path,
+            f"{len(damages)} consume queues are damaged: {_some(damages)}",
+            "Somebody deleted a file, or a file system check or a copy lost a part of one. The log has"
+            " the messages, and consumers are not given them.",
+            f"{_COPY} {_QUEUE_ANEW}",
+        )
+
+
+def queue_lost(facts: Facts) -> Iterator[Found]:
+    """Queues, or parts of them, have gone since the broker stopped."""
+    store = facts.store
+    if store is not None and store.lost_queues:
+        lost = store.lost_queues
+        yield Found(
+            store.path,
+            f"{len(lost)} consume queues are not as the broker left them when it stopped:"
+            f" {_some(lost)}",
+            "Files were deleted, or a copy of the store has not all of them. The log has the messages.",
+            "Start the broker: it makes the queues anew from the log, which it reads for that, and says"
+            " which they were (queue_file_missing). If this is a copy, copy it again.",
+        )
+
+
+def messages_out_of_reach(facts: Facts) -> Iterator[Found]:
+    """Messages are in the log and not in their queues."""
+    store = facts.store
+    if store is not None and store.unreached:
+        yield Found(
+            store.path,
+            f"the log has messages that {len(store.unreached)} consume queues lack:"
+            f" {_some(store.unreached)}",
+            "Files of the queues were deleted or lost, and the broker has stopped in order, so that the"
+            " next start trusts them. Consumers are not given these messages. (A topic that was"
+            " deleted and made anew on a broker of Java's looks like that, too, until it has messages.)",
+            f"{_COPY} {_QUEUE_ANEW}",
+        )
+
+
+def _some(all_of_them: Sequence[str]) -> str:
+    more = len(all_of_them) - LISTED_MAX
+    return "; ".join(all_of_them[:LISTED_MAX]) + (f"; and {more} more" if more > 0 else "")
 
 
 def consumer_offset_beyond_queue(facts: Facts) -> Iterator[Found]:

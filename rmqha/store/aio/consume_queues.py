@@ -29,6 +29,7 @@ from rmqha.store.consume_queue import (
     unit_tags_code,
 )
 from rmqha.store.metadata_records import METADATA_KEY, ended_topics
+from rmqha.store.queue_list import ListedQueue
 from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Head
 from rmqha.store.scan import QueueRun, QueueRunKey
 from rmqha.store.settings import StoreSettings
@@ -59,6 +60,9 @@ HEAD_BYTES = 65_536
 
 TURN_QUEUES = 64
 """Queues that are looked at before others get their turn."""
+
+TOLD_MAX = 32
+"""Queues with something missing of which each has a line in the log."""
 
 TURN_ENDS = 4096
 """Queues that are asked for nothing but their end before that: a millisecond."""
@@ -128,9 +132,21 @@ class ConsumeQueues:
                     self.queues[key] = queue
                     self.dirty[key] = None
 
+    def need(self, one: ListedQueue) -> None:
+        """Note what is missing of a queue that a stop in order left; one that is whole stays as it is."""
+        key = (one.topic, one.queue_id)
+        queue = self.queues.get(key) or self._new(key, batch=one.is_batch)
+        is_told = queue.lost_from is not None
+        if queue.batch != one.is_batch or key[0].startswith(_LIGHT):
+            return
+        if queue.lacks(one.first, one.end) and not is_told:
+            self._tell_lost(key, queue)
+
     def _tell_lost(self, key: Key, queue: QueueFiles) -> None:
-        if queue.lost_from is not None:
-            self._gapped.append(queue)
+        if queue.lost_from is None:
+            return
+        self._gapped.append(queue)
+        if len(self._gapped) <= TOLD_MAX:
             self._log.log(
                 "warning", "queue_file_missing", topic=key[0].decode(), queue_id=key[1],
                 max_offset=queue.max_offset, offset=queue.lost_from,
@@ -306,6 +322,8 @@ class ConsumeQueues:
 
         Not those of light queues, which nobody makes anew: they stay where they are, unread.
         """
+        if len(self._gapped) > TOLD_MAX:
+            self._log.log("warning", "queue_files_missing", queues=len(self._gapped))
         for queue in self._made_anew():
             await queue.drop_beyond()
 

@@ -16,6 +16,7 @@ from rmqha.store import recovery
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues, Flush
 from rmqha.store.aio.mapped_files import file_sizes
+from rmqha.store.aio.queue_lists import QueueLists
 from rmqha.store.index_file import IndexFile, file_size
 from rmqha.store.record import Head, check_record
 from rmqha.store.scan import Run
@@ -64,6 +65,9 @@ class Loader:
         unused_from = None if clean else checkpoint.flushed_offset
         beyond = await self._log.files.load(unused_from=unused_from)
         await self._queues.load(clean=clean)
+        if clean:
+            lists = QueueLists(self._disk, self._settings, self._queues)
+            await lists.find_missing(checkpoint, self._log.min_offset)
         if (lost := self._queues.lost_from) is not None:
             await self._note_lost(checkpoint_file, checkpoint, lost)
             if clean:

@@ -29,6 +29,7 @@ from rmqha.store.aio.metadata_reader import dispatched_since
 from rmqha.store.aio.plain_appends import PlainAppends
 from rmqha.store.aio.proving import Proving
 from rmqha.store.aio.pulling import Pulling
+from rmqha.store.aio.queue_lists import QueueLists
 from rmqha.store.aio.reader import Reader
 from rmqha.store.aio.room import Room
 from rmqha.store.aio.writes import Writes
@@ -95,6 +96,7 @@ class MessageStore:
         summing = BlockSumming(disk, settings.path(FOLDER), self.commit_log, self.cold, log)
         self.proving = Proving(self.commit_log, self.cold, summing)
         self.queues = ConsumeQueues(disk, settings, log)
+        self._lists = QueueLists(disk, settings, self.queues)
         self.flusher = Flusher(
             self.commit_log, self.writes, on_flushed=self._flushed, on_failed=self._fail
         )
@@ -152,6 +154,7 @@ class MessageStore:
         await self.indexes.load()
         await self._write_checkpoint()
         await self._checkpoint.mark_in_use(self._process_id, clean=clean)
+        await self._lists.remove()
         self.loaded, self.expiring.is_served = found, True
         self._log.log(
             "info", "store_opened", clean=clean, min_offset=self.min_offset, max_offset=end,
@@ -219,6 +222,7 @@ class MessageStore:
             self.commit_log.valid_end(self.dispatcher.offset, self.limit())
             <= self.dispatcher.offset
         ):
+            await self._lists.write(self._checkpoint.content, self.commit_log.min_offset)
             await self._disk.remove(self.settings.path(ABORT))
 
     def _fail(self, error: RmqhaError) -> None:

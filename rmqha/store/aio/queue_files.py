@@ -54,6 +54,7 @@ class QueueFiles:
         self.dirty_from = 0
         self.lost_from: int | None = None
         self._beyond: list[int] = []
+        self._is_headless = False
         self._cuts = 0
         # As last_unit() says it, of a queue that was adopted and not changed since.
         self._last: tuple[int, int, int] | None = None
@@ -324,6 +325,19 @@ class QueueFiles:
         if self._beyond:
             self.lost_from = self.indexed_end
 
+    def lacks(self, first: int, end: int) -> bool:
+        """Whether units are missing of those that were there between two positions; ``lost_from`` tells.
+
+        Files can be made at the end of a queue only. So one that lacks its first ones is made anew.
+        """
+        if self.files.first > first:
+            self.lost_from, self._is_headless = 0, True
+        elif self.end < end:
+            self.lost_from = self.indexed_end
+        else:
+            return False
+        return True
+
     async def drop_beyond(self) -> None:
         """Delete the files behind a gap; whoever does it has noted ``lost_from`` where it outlives him.
 
@@ -332,6 +346,8 @@ class QueueFiles:
         for start in self._beyond:
             await self.files.drop(start)
         self._beyond = []
+        if self._is_headless:
+            await self.clear()
 
     async def _cut_units(self, position: int) -> None:
         written, self.end, self._last = self.end, position, None
