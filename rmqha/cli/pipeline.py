@@ -6,22 +6,24 @@ with ``--strict``), 2 wrong usage, no Java, a path that is not what it should be
 
 from __future__ import annotations
 
-import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqha.cli.output import run_command
 from rmqha.cli.pipeline_audit import audit_command
 from rmqha.cli.pipeline_controller import history_command
-from rmqha.cli.pipeline_exits import EXIT_FOUND, EXIT_USAGE, usage_errors
+from rmqha.cli.pipeline_exits import EXIT_FOUND, EXIT_USAGE, usage_errors, write_page
 from rmqha.cli.pipeline_failover import failover_command
 from rmqha.cli.pipeline_history import history_check_command
 from rmqha.cli.pipeline_lag import lag_command
 from rmqha.cli.pipeline_package import java_home_command, package_command
 from rmqha.cli.version import version_option
 from rmqha.pipeline import session
+
+if TYPE_CHECKING:
+    from rmqha.pipeline.jobs.export import Exported
 
 
 class Jobs(click.Group):
@@ -93,9 +95,17 @@ def export_command(
     spark = session("rmqha export", master=master)
     with shown(spark, "export", log_bytes(store for store, _ in opened), unit=None):
         done = export.run(spark, stores, out, topics=wanted, bodies=bodies, up_to=up_to)
-    if os.path.isdir(out):
-        with open(os.path.join(out, export.REPORT), "w", encoding="utf-8") as page:
-            page.write(export.report(stores, done))
+    _show(done)
+    write_page(out, export.REPORT, export.report(stores, done))
+    if wanted and len(done.missing) == len(wanted):
+        sys.exit(EXIT_USAGE)
+    if done.refused or (strict and done.damaged):
+        sys.exit(EXIT_FOUND)
+
+
+def _show(done: Exported) -> None:
+    from rmqha.pipeline.jobs import export
+
     for one in done.sets:
         for topic, day, messages, size in one.days:
             print(f"{topic:40} {day} {messages:>12} messages {size:>16} bytes")
@@ -106,10 +116,6 @@ def export_command(
         print(f"pipeline: topic {topic}: {lacking}", file=sys.stderr)
     for line in export.refusals(done):
         print(f"pipeline: {line}", file=sys.stderr)
-    if wanted and len(done.missing) == len(wanted):
-        sys.exit(EXIT_USAGE)
-    if done.refused or (strict and done.damaged):
-        sys.exit(EXIT_FOUND)
 
 
 if __name__ == "__main__":

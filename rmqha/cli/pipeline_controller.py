@@ -51,8 +51,8 @@ def history_command(
         folders = [path for _, path in job.named_stores(stores)]
         with shown(spark, "controller-history", folder_bytes(folders), unit=None):
             found = job.run(spark, stores, out, at=at, between=between)
-    write_page(out, REPORT, job.report(stores, found))
-    _show(found)
+        _show(found)
+        write_page(out, REPORT, job.report(stores, found))
     _show_unknown(found, at, between)
     if strict and found.damaged:
         sys.exit(EXIT_FOUND)

@@ -33,7 +33,13 @@ def usage_errors() -> Iterator[None]:
 
 
 def write_page(out: str, name: str, text: str) -> None:
-    """Write a report beside the tables, where these are in a directory of this machine."""
+    """Write a report beside the tables, where these are in a directory of this machine.
+
+    Behind what a job tells: a page that cannot be written hides nothing.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     if os.path.isdir(out):
         with open(os.path.join(out, name), "w", encoding="utf-8") as page:
             page.write(text)

@@ -55,7 +55,11 @@ def failover_command(
         paths = [path for _, path in named_paths(logs)]
         with shown(spark, "failover-report", stored_bytes([*paths, *histories]), unit=None):
             found = job.run(spark, logs, out, histories=histories, entries=entries)
-    write_page(out, REPORT, job.report(logs, found))
+        _show(found)
+        write_page(out, REPORT, job.report(logs, found))
+
+
+def _show(found: job.Report) -> None:
     for one in found.failovers:
         print(_line(one))
     for source, what in found.left_out:

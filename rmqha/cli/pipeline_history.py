@@ -13,6 +13,7 @@ from rmqha.pipeline.histories.clients import LONGER_THAN_MS
 from rmqha.pipeline.jobs.report_page import REPORT, moment
 
 if TYPE_CHECKING:
+    from rmqha.pipeline.jobs.history_check import Checked
     from rmqha.pipeline.jobs.history_findings import Finding
 
 
@@ -49,7 +50,13 @@ def history_check_command(
         spark = session("rmqha history-check", master=master)
         with shown(spark, "history-check", stored_bytes(files), unit=None):
             checked = job.run(spark, files, out, longer_than_ms=longer_than_ms)
-    write_page(out, REPORT, job.report(files, checked))
+        _show(checked, out)
+        write_page(out, REPORT, job.report(files, checked))
+    if checked.is_bad(unread_ok=unread_ok):
+        sys.exit(EXIT_FOUND)
+
+
+def _show(checked: Checked, out: str) -> None:
     for one in checked.findings[:LINES_MAX]:
         print(_line(one))
     if sum(checked.counts.values()) > LINES_MAX:
@@ -58,8 +65,6 @@ def history_check_command(
         print(f"{history} line {line}: {why}")
     print("records: " + _tally(checked.records))
     print(f"findings: {_tally(checked.counts)}; {checked.damaged} damaged lines")
-    if checked.is_bad(unread_ok=unread_ok):
-        sys.exit(EXIT_FOUND)
 
 
 def _tally(counts: dict[str, int]) -> str:

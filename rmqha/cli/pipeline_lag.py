@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqha.cli.pipeline_exits import EXIT_FOUND, usage_errors, write_page
+from rmqha.cli.pipeline_exits import EXIT_FOUND, EXIT_USAGE, LINES_MAX, usage_errors, write_page
 from rmqha.pipeline import session
 from rmqha.pipeline.jobs.report_page import REPORT
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "--lag-max",
     type=click.IntRange(min=0),
     default=None,
-    help="Exit with 1 when a group is further behind in a topic.",
+    help="Exit with 1 when a group is further behind in a topic, with 2 when that is not known.",
 )
 @click.option("--master", default=None, help="Spark master; local[*] unless submitted.")
 def lag_command(
@@ -42,7 +42,13 @@ def lag_command(
         spark = session("rmqha lag-latency", master=master)
         with shown(spark, "lag-latency", log_bytes(map(open_store, stores))):
             found = job.run(spark, stores, out)
-    write_page(out, REPORT, job.report(stores, found))
+        _show(found)
+        write_page(out, REPORT, job.report(stores, found))
+    if lag_max is not None:
+        _judge(found, lag_max)
+
+
+def _show(found: job.Found) -> None:
     for one in found.latencies:
         print(
             f"{one.replica} {one.topic:40} {one.day} {one.messages:>12} messages"
@@ -54,8 +60,17 @@ def lag_command(
     for replica, what in found.unreadable:
         print(f"{replica}: {what}")
     print(f"{found.damaged} damaged ranges, {len(found.unreadable)} entries that cannot be read")
-    if lag_max is not None and found.lag_max > lag_max:
+
+
+def _judge(found: job.Found, lag_max: int) -> None:
+    """A lag that is too great ends the run with 1, and else one that nobody knows with 2."""
+    if found.lag_max > lag_max:
         sys.exit(EXIT_FOUND)
+    for replica, why in found.unknown[:LINES_MAX]:
+        print(f"pipeline: {replica}: {why}", file=sys.stderr)
+    if found.unknown:
+        print("pipeline: whether a lag is over --lag-max is not known", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
 
 
 def _told(one: job.GroupLag) -> str:

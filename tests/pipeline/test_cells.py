@@ -23,6 +23,7 @@ from rmqha.pipeline.lake import cells
 from rmqha.pipeline.lake.cells import DAY_US, CellWork, _damage, in_groups, write_cell
 from rmqha.pipeline.lake.layout import SetName, topic_folder
 from rmqha.pipeline.lake.parquet_out import CODEC
+from rmqha.store.record import Record
 from tests.pipeline.stores import messages, written
 from tests.pipeline.synthetic import SyntheticStore
 from tests.pipeline.test_reading import FILE_BYTES, flip
@@ -53,6 +54,15 @@ def work_on(store: Path, out: Path, **changes: object) -> CellWork:
 def written_by(work: CellWork, held_bytes: int = LARGE) -> pa.Table:
     """What the cells' attempts tell, one attempt each."""
     return pa.Table.from_batches([write_cell(work, cell, held_bytes) for cell in work.cells])
+
+
+def rename(root: Path, record: Record, topic: str) -> None:
+    """Give a record of the log another topic, of as many bytes."""
+    base = record.physical_offset // FILE_BYTES * FILE_BYTES
+    path = root / "commitlog" / f"{base:020d}"
+    data, start = path.read_bytes(), record.physical_offset - base
+    at = data.rindex(record.topic.encode(), start, start + record.size)
+    path.write_bytes(data[:at] + topic.encode() + data[at + len(topic.encode()) :])
 
 
 def codecs(file: pq.ParquetFile) -> dict[str, str]:
@@ -340,6 +350,19 @@ async def test_topic_when_no_folder_can_have_its_name_then_counted_and_the_other
     (refused,) = (one for one in told if one["path"] is None)
     expected = dict.fromkeys(cells.MANIFEST.names) | {"topic": LONG, "messages": len(made[::7])}
     assert refused == expected
+
+
+async def test_topic_when_it_has_a_null_character_then_counted_and_the_others_written(
+    tmp_path: Path,
+) -> None:
+    """One such record, and no export of all topics ended any more."""
+    records = await written(tmp_path / "store", messages(60))
+    hurt = next(one for one in records if one.topic == "orders")
+    rename(tmp_path / "store", hurt, "or\0ers")
+    told = written_by(work_on(tmp_path / "store", tmp_path / "out")).to_pylist()
+    assert sum(one["messages"] for one in told if one["path"] is not None) == 59
+    refused = [(one["topic"], one["messages"]) for one in told if one["path"] is None]
+    assert refused == [("or\0ers", 1)]
 
 
 async def test_damage_when_it_begins_at_the_end_that_was_seen_then_it_is_not_told(

@@ -219,6 +219,19 @@ def test_range_when_a_record_crosses_its_beginning_then_that_is_seen_too(
     )
 
 
+def test_range_when_nothing_begins_where_a_record_ends_then_that_record_is_not_named(
+    tmp_path: Path,
+) -> None:
+    """Two replicas that differ behind the last record of a file would be said to differ in it."""
+    records, end = store(tmp_path)
+    replica = open_replica(str(tmp_path))
+    file = replica.files[-1]
+    behind = Range(0, None, end, end + 50, file.path, file.base)
+    assert list(records_of(replica, behind)) == []
+    last = Range(0, None, end - 1, end + 50, file.path, file.base)
+    assert [one.physical_offset for one in records_of(replica, last)] == [records[-1].at]
+
+
 A, B, C = (0, 100), (100, 200), (200, 300)
 
 

@@ -73,7 +73,7 @@ def test_histogram_when_topics_are_many_then_the_largest_and_the_others(
     assert named["t"] == {1: 2, 2: 4, 20: 2, 50: 2, 500_000: 2, "more": 4}
     assert named["small0"] == {10: 1}
     assert named["other topics"] == {10: 2}
-    page = job.report(["a"], job.Found((), (), 0, 0, (), found))
+    page = job.report(["a"], job.Found((), (), 0, 0, (), (), found))
     assert "Born to stored, in milliseconds" in page
     assert "other topics" in page
     assert "≥ 500 s" in page
@@ -145,6 +145,34 @@ async def test_store_when_read_then_its_lags_and_damage_are_told(
     } == by_topic
     assert sum(count for (replica, _), count in found.items() if replica == "hurt") == 79
     assert topic in (out / "_report.html").read_text()
+
+
+async def test_lag_max_when_a_lag_is_not_known_then_said_and_another_exit_code(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A file of offsets that is lost or damaged was a lag of 0, and a watchman was told that all is well.
+    The directory's name has an equals sign, and its page cannot be written."""
+    store, out = tmp_path / "shard=1", tmp_path / "out"
+    records = await written(store, messages(30))
+    (out / "_report.html").mkdir(parents=True)
+    page = run(store, "-o", out, code=2)
+    assert "30 messages" in page or sum("p50" in line for line in page.splitlines()) > 1
+    assert page.splitlines()[-1].endswith("_report.html'")
+    assert "Traceback" not in page
+    (out / "_report.html").rmdir()
+    judged = ("-o", out, "--lag-max", 10**6)
+    told = run(store, *judged, code=2)
+    assert "pipeline: shard=1: " in told
+    assert "consumerOffset.json: no such file" in told
+    assert told.splitlines()[-1] == "pipeline: whether a lag is over --lag-max is not known"
+    one = records[0]
+    ends = {"a@g": {str(one.queue_id): 1}}
+    write_offsets(store, {f"{one.topic}@g": {str(one.queue_id): 1}, "%RETRY%g@g": {"0": 0}})
+    run(store, *judged)
+    write_offsets(store, ends)
+    told = run(store, *judged, code=2)
+    assert f"g is at 1 in queue {one.queue_id} of a, and where that ends is not known" in told
+    run(store, "-o", out)
 
 
 def test_store_when_it_is_empty_then_nothing_is_told(spark: SparkSession, tmp_path: Path) -> None:

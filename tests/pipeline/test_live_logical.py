@@ -119,6 +119,7 @@ class Scripted:
         history: its segments.
         ends: the end in its log of every record, by logical offset.
         caches: epochs of broker sets.
+        following: where the next message is behind an offset without one.
     """
 
     failover_timeout_ms = 0
@@ -129,6 +130,7 @@ class Scripted:
         self.edge = Edge(0, 10_000)
         self.ends: dict[int, int] = {}
         self.caches: dict[str, EpochEntryCache] = {}
+        self.following: dict[int, int] = {}
         self.waited_ms = 0
 
     @property
@@ -170,8 +172,8 @@ class Scripted:
         return {queue: None if end is None else (end - 1, end) for queue, end in found.items()}
 
     def next_offset(self, _: QueueKey, offset: int, __: Segments) -> int:
-        """No gap."""
-        return offset
+        """Itself where no gap is."""
+        return self.following.get(offset, offset)
 
     def epochs(self, name: str) -> EpochEntryCache | None:
         """Those of a set."""
@@ -240,6 +242,18 @@ def test_place_when_a_batch_ends_then_in_the_log_of_its_segment(
     assert made.placed({QUEUE: 10_002}, {QUEUE: 10_001}, {}, edges).queues == {QUEUE: 10_002}
     assert cluster.waited_ms >= OPTIONS.failover_timeout_ms
     assert len(said) == 1
+
+
+def test_queue_when_it_stands_before_a_gap_then_it_goes_on_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The limit of a batch would be spent on offsets that no message has; never behind the end."""
+    cluster = Scripted()
+    cluster.edge = Edge(0, 10_020)
+    cluster.following = {20: 10_000, 25: 10_030, 10_005: 10_010}
+    made = planner(cluster, monkeypatch)
+    for before, after in ((20, 10_000), (25, 10_020), (15, 15), (10_005, 10_005)):
+        assert made.resumed(Progress({QUEUE: before}, {})).progress.queues == {QUEUE: after}
 
 
 def test_log_when_cut_then_only_the_segment_that_is_read_counts(

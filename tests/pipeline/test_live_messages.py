@@ -88,6 +88,8 @@ def test_row_when_it_has_only_a_body_then_the_option_s_topic() -> None:
         (Row(b"x", tags="a\x02b"), "separator"),
         (Row(b"x", properties={"a": "b" * 33_000}), "properties are too many"),
         (Row(b"x" * 2000), "maxMessageBytes=1000"),
+        (Row("half a \ud83d"), "the body is no text"),
+        (Row(b"x", tags="\ud83d"), "properties are not text"),
         (Row(b"x", delay_level=19), "delayLevel 19"),
         (Row(b"x", delay_level=-1), "delayLevel -1"),
     ],
@@ -97,6 +99,15 @@ def test_row_when_it_cannot_be_a_message_then_said_which(row: Row, what: str) ->
     options = {"maxMessageBytes": "1000"} if row.body and len(row.body) > 1000 else {}
     with pytest.raises(MessageIllegal, match=f"row q/7/2/41: .*{what}"):
         made(row, **options)
+
+
+def test_row_when_its_properties_leave_no_room_for_the_broker_then_refused() -> None:
+    """A broker adds some of its own, and 32,767 bytes is all that a record has room for."""
+    usual = len(made(Row(b"x", properties={"a": "b"})).properties) - 1
+    room = 32_767 - 512 - usual
+    assert len(made(Row(b"x", properties={"a": "b" * room})).properties) == 32_767 - 512
+    with pytest.raises(MessageIllegal, match="properties are too many"):
+        made(Row(b"x", properties={"a": "b" * (room + 1)}))
 
 
 READ = {"TAGS": "TagA", "KEYS": "k1", "UNIQ_KEY": "old", DEDUP_ID: "old", "WAIT": "false",

@@ -351,6 +351,18 @@ async def test_end_when_it_never_comes_then_lost(log: tuple[bytes, list[Record]]
     )
 
 
+async def test_answers_when_they_bring_nothing_and_the_end_is_far_then_resumed_where_it_stood(
+    log: tuple[bytes, list[Record]],
+) -> None:
+    """Whoever is told where reading goes on would else pass over what was never read."""
+    stuck = Pulled(ResponseCode.PULL_NOT_FOUND, "", 7, Edge(0, COUNT), b"")
+    cluster = Scripted(lambda at, count: found(log, at, min(count, 7 - at)) if at < 7 else stuck)
+    warnings: list[str] = []
+    assert read(cluster, 0, COUNT, warnings) == list(range(7))
+    (told,) = warnings
+    assert told.endswith("offset 7 was next, 7 is")
+
+
 async def test_answer_when_it_is_no_row_of_records_then_refused(
     log: tuple[bytes, list[Record]],
 ) -> None:

@@ -275,6 +275,23 @@ def test_place_when_a_queue_behind_goes_on_then_never_back(monkeypatch: pytest.M
 # -- what a batch takes ------------------------------------------------------------------------
 
 
+def test_place_when_a_queue_has_not_moved_then_its_last_message_is_not_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its set may be away; each batch of the others would wait for it, and warn."""
+    cluster = Scripted({A: Edge(0, 5), B: Edge(0, 5)})
+    asked: list[QueueKey] = []
+
+    def of_those_that_are_up(offsets: Mapping[QueueKey, int]) -> dict[QueueKey, Any]:
+        asked.extend(offsets)
+        return {one: None if one == A else (0, RECORD_SIZE) for one in offsets}
+
+    monkeypatch.setattr(cluster, "record_ends", of_those_that_are_up)
+    edges = cluster.edges([A, B])
+    planner(cluster, monkeypatch).placed({A: 5, B: 5}, {A: 5, B: 3}, {}, edges)
+    assert (asked, cluster.waited_ms) == ([B], 0)
+
+
 def test_batch_when_rewound_to_the_same_end_then_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -251,6 +251,22 @@ def test_sought_record_when_its_head_is_damaged_then_a_gap_as_in_a_scan(
     assert len(found) == 7
 
 
+@pytest.mark.parametrize(("low", "high"), [(2, 4), (0, 0), (6, 6), (5, 90)])
+def test_queue_offsets_when_bounded_then_both_bounds_are_read(
+    tmp_path: Path, low: int, high: int
+) -> None:
+    """By the queues as in a scan: the last one was once in the source's hands alone."""
+    store = SyntheticStore(tmp_path, FILE_BYTES, QUEUE_UNITS)
+    for number in range(42):
+        store.add(TOPICS[number % 3], number % 2, bytes(number))
+    store.close()
+    bounded = replace(of_topics("orders"), queue_offset=Bounds(low, high))
+    found = rows(tmp_path, bounded, 3000)
+    expected = [*range(low, min(high, 6) + 1)] * 2
+    assert sorted(row["queueOffset"] for row in found) == sorted(expected)
+    assert found == rows(tmp_path, replace(bounded, use_queues=False), 3000)
+
+
 def test_record_when_several_queues_name_it_then_it_comes_once(tmp_path: Path) -> None:
     """Light message queues are further queues over the records of another topic."""
     store = SyntheticStore(tmp_path, FILE_BYTES, QUEUE_UNITS)

@@ -7,7 +7,6 @@ table then reaches further back than the store.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from rmqha.pipeline.controller_log.records import RESET, SNAPSHOT, TORN, find_st
 from rmqha.pipeline.controller_log.state import Known, facts
 from rmqha.pipeline.jobs.report_page import SHOWN_MAX, page, sentence, table
 from rmqha.pipeline.jobs.tables import batches as table_batches
-from rmqha.pipeline.jobs.tables import kept_rows, named_paths, write_parts, write_whole
+from rmqha.pipeline.jobs.tables import kept_rows, named_paths, table_path, write_parts, write_whole
 from rmqha.pipeline.spark.paths import literal
 from rmqha.pipeline.spark.progress import row_count
 
@@ -198,7 +197,7 @@ def run(
     if ats:
         names = [name for name, _ in named]
         table_of_all = spark.read.schema(f"{ROWS.rsplit(',', 1)[0]}, status string").parquet(
-            literal(os.path.join(out, ENTRIES))
+            literal(table_path(spark, out, ENTRIES))
         )
         mine = table_of_all.where(f.col("replica").isin(names)).drop("status")
         again = entries(mine.withColumn("_corrupt", f.lit(None).cast("string")))

@@ -29,6 +29,7 @@ from rmqha.pipeline.lake.files import cell_bytes_of, open_lake
 from rmqha.pipeline.lake.layout import (
     CELL_BYTES,
     NAME_BYTES_MAX,
+    NUL,
     SetName,
     refuse_replicas,
     set_name,
@@ -59,7 +60,7 @@ class Exported(Struct, frozen=True):
 
     @property
     def refused(self) -> list[tuple[SetName, str, int]]:
-        """Messages that are not in the lake because their topics' names are too long: set, topic, how many."""
+        """Messages that are not in the lake because no folder can have their topics' names: set, topic, how many."""
         return [(one.name, *topic) for one in self.sets for topic in one.refused]
 
     @property
@@ -163,10 +164,16 @@ def _chart(done: Exported) -> list[str]:
 def refusals(done: Exported) -> list[str]:
     """What people are told of each topic that could not be exported."""
     return [
-        f"topic {topic}: a folder of its name would be longer than {NAME_BYTES_MAX} bytes, so"
-        f" {count} messages of broker set {name} are not in the lake"
+        f"topic {topic.replace(NUL, '%00')}: {_why_refused(topic)}, so {count} messages of broker set"
+        f" {name} are not in the lake"
         for name, topic, count in done.refused
     ]
+
+
+def _why_refused(topic: str) -> str:
+    if NUL in topic:
+        return "no folder can have its name, which has a null character (%00)"
+    return f"a folder of its name would be longer than {NAME_BYTES_MAX} bytes"
 
 
 def report(stores: Sequence[str], done: Exported) -> str:

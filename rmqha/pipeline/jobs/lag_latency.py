@@ -25,6 +25,7 @@ from rmqha.pipeline.jobs.tables import (
     batches,
     kept_rows,
     named_paths,
+    source_paths,
     write_parts,
     write_whole,
 )
@@ -121,6 +122,8 @@ class Found(Struct, frozen=True):
         lag_max: the greatest lag of a group in a topic; 0 without any.
         damaged: damaged ranges of the logs.
         unreadable: (replica, what): of queues and offsets.
+        unknown: (replica, why) of offsets that cannot be read, and of queues that a group has read and
+            whose end is not known: a lag may be greater than is told. The first ``SHOWN_MAX``.
         histogram: messages in each bucket of ``BUCKETS_MS``, by topic: the topics with most of them,
             and all others together.
     """
@@ -130,6 +133,7 @@ class Found(Struct, frozen=True):
     lag_max: int
     damaged: int
     unreadable: tuple[tuple[str, str], ...]
+    unknown: tuple[tuple[str, str], ...] = ()
     histogram: Mapping[str, tuple[int, ...]] = {}
 
 
@@ -262,7 +266,7 @@ def run(spark: SparkSession, stores: Sequence[str], out: str) -> Found:
         StoreCorrupted: an identity or epoch file is damaged.
     """
     named = checked_stores(stores)
-    paths = ",".join(f"{name}={root}" for name, root in named)
+    paths = source_paths(named)
     source = spark.read.format("rocketmq-commitlog")
     times = latency(source.schema(LOG).load(paths)).cache()
     by_day = times.where("topic IS NOT NULL").drop(_DAMAGED, _BUCKETS)
@@ -298,11 +302,29 @@ def run(spark: SparkSession, stores: Sequence[str], out: str) -> Found:
         groups.selectExpr("coalesce(max(lag), 0)").collect()[0][0],
         damaged,
         tuple((row[0], row[1]) for row in hurt.orderBy(*hurt.columns).limit(SHOWN_MAX).collect()),
+        unknown(offsets, queues),
         histogram(times),
     )
     for frame in (times, ends, offsets, queues):
         frame.unpersist()
     return found
+
+
+def unknown(offsets: DataFrame, queues: DataFrame) -> tuple[tuple[str, str], ...]:
+    """``Found.unknown`` of what ``offsets_of`` and ``lag`` give.
+
+    A queue that no message ever came to has no folder, and groups are at its offset 0.
+    """
+    from pyspark.sql import functions as f
+
+    hurt = offsets.where("_corrupt IS NOT NULL").select("replica", f.col("_corrupt").alias("why"))
+    why = f.format_string(
+        "%s is at %d in queue %d of %s, and where that ends is not known",
+        "consumerGroup", "consumerOffset", "queueId", "topic",
+    )  # fmt: skip
+    lost = queues.where("consumerOffset > 0 AND endOffset IS NULL")
+    found = hurt.union(lost.select("replica", why.alias("why"))).orderBy("replica", "why")
+    return tuple((row[0], row[1]) for row in found.limit(SHOWN_MAX).collect())
 
 
 def longest_days(by_day: DataFrame, out: str) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Files of a lake: listed, replaced by renaming, deleted; on this machine's disks or by Hadoop.
+"""Files of a lake, or of a table that is kept: listed, replaced by renaming, deleted; on this machine's disks or by Hadoop.
 
 What a lake shows changes file by file, and each change is whole: a reader, and a crash, finds the old
 file or the new one.
@@ -7,9 +7,10 @@ file or the new one.
 from __future__ import annotations
 
 import fcntl
+import filecmp
 import os
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Protocol
@@ -58,6 +59,9 @@ class LakeFiles(Protocol):
     def below(self, folder: str) -> list[Found]:
         """All files below a folder, which need not be there."""
 
+    def same(self, source: str, target: str) -> bool:
+        """Whether two files have the same bytes; the second one need not be there."""
+
     def replace(self, source: str, target: str) -> None:
         """Rename a file over whatever has the new name, at once and for good."""
 
@@ -70,8 +74,12 @@ class LakeFiles(Protocol):
     def settle(self) -> None:
         """See that what was renamed and deleted stays so when power fails."""
 
-    def alone(self, label: str) -> AbstractContextManager[None]:
-        """Keep others from exporting the same set into this lake.
+    def alone(self, label: str, *, waits: bool = False) -> AbstractContextManager[None]:
+        """Keep others from exporting the same set into this lake, or from writing the same table.
+
+        Args:
+            label: of the set, or the table.
+            waits: until nobody else does it.
 
         Raises:
             LakeBusy: somebody else does it now.
@@ -113,7 +121,7 @@ def open_lake(spark: SparkSession, out: str) -> LakeFiles:
         if has_scheme(out) and not out.startswith("file:"):
             raise ConfigInvalid(
                 f"{out}: by Spark Connect a lake is written below a directory that this machine and "
-                "the workers share; other places need a session of bin/pipeline or spark-submit"
+                "the workers share, and so are tables; other places need a session of bin/pipeline or spark-submit"
             )
         return LocalFiles(out.removeprefix("file://").removeprefix("file:"))
     known: Any = spark
@@ -172,6 +180,11 @@ class LocalFiles:
                 found.append(Found(relative, status.st_size, status.st_mtime_ns))
         return sorted(found, key=lambda one: one.path)
 
+    def same(self, source: str, target: str) -> bool:
+        """See the method of ``LakeFiles``."""
+        known = self._root / target
+        return known.exists() and filecmp.cmp(self._root / source, known, shallow=False)
+
     def replace(self, source: str, target: str) -> None:
         """As ``LakeFiles``: the bytes are on the disk before the name is."""
         with open(self._root / source, "rb") as file:
@@ -179,7 +192,7 @@ class LocalFiles:
         path = self._root / target
         path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(self._root / source, path)
-        self._changed.update((path.parent, path.parent.parent, self._root))
+        self._changed.update(self._root / one for one in Path(target).parents)
 
     def mark(self, path: str) -> None:
         """See the method of ``LakeFiles``."""
@@ -204,13 +217,13 @@ class LocalFiles:
         self._changed.clear()
 
     @contextmanager
-    def alone(self, label: str) -> Iterator[None]:
+    def alone(self, label: str, *, waits: bool = False) -> Iterator[None]:
         """As ``LakeFiles``; the kernel ends it with the process."""
         folder = self._root / WORK
         folder.mkdir(exist_ok=True)
         with (folder / f"{label}.lock").open("w") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
             except BlockingIOError as error:
                 raise LakeBusy(f"{self.root}: another export of {label} is under way") from error
             # Nobody else is there: these are of exports that died.
@@ -275,6 +288,16 @@ class HadoopFiles:
             found.append(Found(path, one.getLen(), one.getModificationTime() * 1_000_000))
         return sorted(found, key=lambda file: file.path)
 
+    def same(self, source: str, target: str) -> bool:
+        """See the method of ``LakeFiles``."""
+        if not self._system.exists(self._at(target)):
+            return False
+        with ExitStack() as closing:
+            streams = [self._system.open(self._at(one)) for one in (source, target)]
+            for one in streams:
+                closing.callback(one.close)
+            return bool(self._jvm.org.apache.commons.io.IOUtils.contentEquals(*streams))
+
     def replace(self, source: str, target: str) -> None:
         """As ``LakeFiles``, as far as the file system renames at once (HDFS does)."""
         self._system.mkdirs(self._at(target).getParent())
@@ -291,7 +314,7 @@ class HadoopFiles:
     def settle(self) -> None:
         """As ``LakeFiles``: nothing to do, such file systems answer when it is so."""
 
-    def alone(self, label: str) -> AbstractContextManager[None]:
+    def alone(self, label: str, *, waits: bool = False) -> AbstractContextManager[None]:
         """As ``LakeFiles``, but nobody is kept out: who comes second notices before it writes."""
         return nullcontext()
 

@@ -35,6 +35,8 @@ _FILE = re.compile(re.escape(PREFIX) + r"([^@]+@[^@]*)-(\d{20})" + re.escape(SUF
 ESCAPED = r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]"""
 """Spark's ExternalCatalogUtils.escapePathName; Java reads the pattern as Python does."""
 _ESCAPED = re.compile(ESCAPED)
+NUL = "\0"
+"""The character that no file system takes in a name; a damaged or made up record may have it."""
 TOPIC = "topic="
 NO_NAME = "__HIVE_DEFAULT_PARTITION__"
 
@@ -151,9 +153,10 @@ def topic_folder(topic: str) -> str:
 def has_folder(topic: str) -> bool:
     """Whether a topic's folder has a name that file systems take.
 
-    A shorter one would be another topic's: the folder's name is all that tells readers of a topic.
+    A shorter one, or one without a null character, would be another topic's: the folder's name is all
+    that tells readers of a topic. Spark does not escape null characters.
     """
-    return len(topic_folder(topic).encode()) <= NAME_BYTES_MAX
+    return NUL not in topic and len(topic_folder(topic).encode()) <= NAME_BYTES_MAX
 
 
 def _escape(found: re.Match[str]) -> str:

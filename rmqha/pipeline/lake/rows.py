@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmqha.pipeline.lake.layout import ESCAPED, TOPIC, SetName, Span
+from rmqha.pipeline.lake.layout import ESCAPED, NUL, TOPIC, SetName, Span
 from rmqha.pipeline.spark.paths import literal
 from rmqha.pipeline.spark.times import utc_day
 
@@ -56,7 +56,7 @@ def of_set(rows: DataFrame, name: SetName) -> DataFrame:
     return rows.withColumn("cluster", cluster).withColumn("brokerName", f.lit(name.broker))
 
 
-def is_long(name_bytes_max: int | None) -> Column:
+def is_unnamable(name_bytes_max: int | None) -> Column:
     """Whether no folder can be named after a row's topic, as ``has_folder`` says it of one.
 
     Args:
@@ -64,10 +64,11 @@ def is_long(name_bytes_max: int | None) -> Column:
     """
     from pyspark.sql import functions as f
 
+    has_nul = f.col("topic").contains(NUL)
     if name_bytes_max is None:
-        return f.lit(False)
+        return has_nul
     escaped = f.regexp_replace("topic", ESCAPED, "%00")
-    return f.octet_length(escaped) > name_bytes_max - len(TOPIC)
+    return has_nul | (f.octet_length(escaped) > name_bytes_max - len(TOPIC))
 
 
 def in_cells(rows: DataFrame, cell_bytes: int) -> DataFrame:

@@ -26,6 +26,7 @@ from rmqha.pipeline.lake.files import LakeFiles
 from rmqha.pipeline.lake.layout import Place, topic_folder
 from rmqha.pipeline.lake.parquet_out import CODEC
 from rmqha.pipeline.spark.progress import row_count
+from rmqha.pipeline.spark.times import as_micros
 from rmqha.pipeline.spark.worker import RowCount, freeze_modules
 
 if TYPE_CHECKING:
@@ -142,9 +143,9 @@ def stage_by_spark(
         return staged([], folder)
     chosen = {"physicalOffset": f"-{work.end - 1}", "upTo": str(work.end)}
     done = staged([], folder)
-    long = lake_rows.is_long(files.name_bytes_max)
+    unnamable = lake_rows.is_unnamable(files.name_bytes_max)
     hurt = _log(spark, chosen).schema(f"{DAMAGED}, topic string").load(store)
-    for row in _untaken(hurt.where(f"physicalOffset < {work.end}"), long):
+    for row in _untaken(hurt.where(f"physicalOffset < {work.end}"), unnamable):
         if row.topic is None:
             done.damage.append((row.replica, row.physicalOffset, row.size, row["_corrupt"]))
         elif work.topics is None or row.topic in work.topics:
@@ -152,7 +153,7 @@ def stage_by_spark(
     if work.topics is not None:
         chosen["topic"] = ",".join(sorted(work.topics))
     log = _log(spark, {**chosen, "includeBody": str(work.bodies).lower()}).load(store)
-    rows = lake_rows.of_set(lake_rows.whole(log).where(~long), work.name)
+    rows = lake_rows.of_set(lake_rows.whole(log).where(~unnamable), work.name)
     # Several tasks read of one cell: each would write a file of it.
     rows = lake_rows.in_cells(rows, work.cell_bytes).repartition(len(work.cells), "cell")
     found = write_by_spark(rows, files, folder)
@@ -169,15 +170,15 @@ def stage_by_spark(
     return done
 
 
-def _untaken(log: DataFrame, long: Column) -> list[Row]:
-    """Damaged ranges one by one, without a topic, and the messages of topics that are too long by
+def _untaken(log: DataFrame, unnamable: Column) -> list[Row]:
+    """Damaged ranges one by one, without a topic, and the messages of topics without a folder by
     topic, counted: all of it by going through the log once."""
     from pyspark.sql import functions as f
 
     is_hurt = f.col("_corrupt").isNotNull()
     names = [one.split()[0] for one in DAMAGED.split(", ")]
     places = [f.when(is_hurt, f.col(one)).alias(one) for one in names]
-    rows = log.where(is_hurt | long).select(*places, "topic")
+    rows = log.where(is_hurt | unnamable).select(*places, "topic")
     return rows.groupBy(*names, "topic").count().collect()
 
 
@@ -201,7 +202,8 @@ def write_by_spark(rows: DataFrame, files: LakeFiles, folder: str) -> dict[Place
     """Write rows by topic, day and cell below a folder of the lake; the files by what they hold."""
     writer = lake_rows.in_order(rows).write.option("maxRecordsPerFile", 0)
     writer = writer.option("compression", CODEC).partitionBy(*lake_rows.FOLDERS)
-    writer.parquet(f"{files.root}/{folder}")
+    with as_micros(rows.sparkSession):
+        writer.parquet(f"{files.root}/{folder}")
     found: dict[Place, str] = {}
     for one in files.below(folder):
         topic, _, rest = one.path.removeprefix(f"{folder}/").partition("/")

@@ -108,8 +108,8 @@ def to_message(row: Row, row_id: RowId, options: WriteOptions, wall_ms: int) -> 
     """The message of a row.
 
     Raises:
-        MessageIllegal: no body, no or no legal topic, a property that is not the user's to set, or
-            something that is too large; it says which row.
+        MessageIllegal: no body, or half a character in it, no or no legal topic, a property that is
+            not the user's to set, or something that is too large; it says which row.
     """
     try:
         return _message(row, row_id, options, wall_ms)
@@ -126,7 +126,7 @@ def _message(row: Row, row_id: RowId, options: WriteOptions, wall_ms: int) -> Ou
         raise MessageIllegal(error)
     if not row.body:
         raise MessageIllegal("the body is null or empty, and no broker takes that")
-    body = row.body.encode() if isinstance(row.body, str) else row.body
+    body = _encoded(row.body) if isinstance(row.body, str) else row.body
     pairs = _pairs(row, row_id, wall_ms)
     properties = props.encode(pairs)
     is_delayed = props.DELAY in pairs or not earlier_life.TIMES.isdisjoint(pairs)
@@ -138,6 +138,13 @@ def _message(row: Row, row_id: RowId, options: WriteOptions, wall_ms: int) -> Ou
             f"a message of {message.size} bytes is over maxMessageBytes={options.message_bytes_max}"
         )
     return message
+
+
+def _encoded(body: str) -> bytes:
+    try:
+        return body.encode()
+    except UnicodeEncodeError as error:
+        raise MessageIllegal(f"the body is no text that UTF-8 can carry: {error}") from error
 
 
 def _pairs(row: Row, row_id: RowId, wall_ms: int) -> dict[str, str]:

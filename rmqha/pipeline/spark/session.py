@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.pipeline.spark.java import find_java_home
+from rmqha.pipeline.spark.times import AS_MICROS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +28,10 @@ ALWAYS: Mapping[str, str] = {
     "spark.sql.python.filterPushdown.enabled": "true",
     TIME_ZONE: "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    **AS_MICROS,
 }
+THEIRS = frozenset({TIME_ZONE, *AS_MICROS})
+"""Settings of a session that somebody else has made and that stay as they are."""
 
 
 def session(
@@ -36,7 +40,7 @@ def session(
     """The running session, or a new one, with ``rocketmq-commitlog`` and ``rocketmq``.
 
     It is then the calling thread's, too: call it in every thread that writes. A new one shows times
-    in UTC; one that runs keeps its zone.
+    in UTC, and writes them so; one that runs keeps its zone.
 
     Args:
         app: the application's name.
@@ -54,8 +58,7 @@ def session(
     builder = SparkSession.builder.appName(app)
     is_running = _is_running()
     for key, value in ALWAYS.items():
-        # The zone of a session that is somebody's already is theirs.
-        if not (is_running and key == TIME_ZONE):
+        if not (is_running and key in THEIRS):
             builder = builder.config(key, value)
     if not submitted:
         _prepare_process()

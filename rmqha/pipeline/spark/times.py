@@ -1,13 +1,45 @@
-"""Times as columns, the same in sessions of every zone."""
+"""Times as columns and in files, the same in sessions of every zone and setting."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, SparkSession
 
 DAY_MS = 86_400_000
+AS_MICROS: Mapping[str, str] = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
+"""For times in files that every reader takes for UTC, and that have statistics (ADR 0045). By itself
+Spark writes INT96."""
+_changing = Lock()
+
+
+@contextmanager
+def as_micros(spark: SparkSession) -> Iterator[None]:
+    """Whatever the block writes has times as ``AS_MICROS`` says.
+
+    No option of a writer does that, only the session, which may be somebody else's: it has its own
+    settings back afterwards. Threads that share such a session write one after the other.
+    """
+    with _changing:
+        before = {name: spark.conf.get(name) for name in AS_MICROS}
+        if before != AS_MICROS:
+            try:
+                for name, value in AS_MICROS.items():
+                    spark.conf.set(name, value)
+                yield
+            finally:
+                for name, known in before.items():
+                    spark.conf.set(name, str(known))
+            return
+    # Nobody changes it meanwhile: a session that has it has it for good.
+    yield
 
 
 def utc_day(column: str) -> Column:
