@@ -78,7 +78,7 @@ def encode_row(one: ListedQueue) -> bytes:
 
 
 def encode(seal: int, log_begin: int, body: bytes) -> bytes:
-    """The file."""
+    """The file, of the checkpoint with this seal and a log that began there."""
     return b"%b %d %d %d\n" % (_VERSION, seal, log_begin, zlib.crc32(body)) + body
 
 
