@@ -239,7 +239,8 @@ def read_written_account(members: Mapping[str, Any]) -> Account:
 
     Raises:
         ChangeRefused: also for a key or a word that is none of ours; left out, as of a request, it
-            could leave a user on whom somebody wanted to switch off.
+            could leave a user on whom somebody wanted to switch off. Keys that begin with ``_`` are
+            notes.
     """
     _check_keys(members, _USER_KEYS)
     for policy in _list(members, "policies"):
@@ -260,7 +261,7 @@ def _check_entry(value: object) -> None:
 
 def _check_keys(members: Mapping[str, Any], known: set[str]) -> None:
     for key in members:
-        if key not in known:
+        if key not in known and not key.startswith("_"):
             raise ChangeRefused(f"{shown(key)} is none of {', '.join(sorted(known))}")
 
 
@@ -281,7 +282,7 @@ def _policy(value: object) -> Policy:
     entries = _list(members, "entries")
     if not entries:
         raise ChangeRefused("The policy entries is empty.")
-    kind = named(PolicyType, _text(members, "policyType")) or PolicyType.CUSTOM
+    kind = _named(PolicyType, _text(members, "policyType")) or PolicyType.CUSTOM
     return Policy(kind, ()).updated(_entry(one) for one in entries)
 
 
@@ -293,13 +294,13 @@ def _entry(value: object) -> Entry:
         raise ChangeRefused("The resource is null.")
     actions = tuple(
         action for one in _list(members, "actions")
-        if isinstance(one, str) and (action := named(Action, one)) is not None
+        if isinstance(one, str) and (action := _named(Action, one)) is not None
     )  # fmt: skip
     if not actions:
         raise ChangeRefused("The actions is empty.")
     if Action.ANY in actions:
         raise ChangeRefused("The actions can not be Any.")
-    decision = named(Decision, _text(members, "decision"))
+    decision = _named(Decision, _text(members, "decision"))
     source_ips = _list(members, "sourceIps")
     for one in source_ips:
         error = address_error(one)
@@ -323,12 +324,17 @@ def _text(members: Mapping[str, Any], name: str) -> str | None:
     return value
 
 
+def _named(kind: type[NamedT], text: str | None) -> NamedT | None:
+    """The member that is written so, with or without spaces around it."""
+    return named(kind, None if text is None else text.strip())
+
+
 def _word(kind: type[NamedT], members: Mapping[str, Any], name: str) -> NamedT | None:
     """One of some words, in any case of letters; None where there is none."""
     text = _text(members, name)
     if text is None or not text.strip():
         return None
-    found = named(kind, text)
+    found = _named(kind, text)
     if found is None:
         raise ChangeRefused(f"{name} {shown(text)} is none of {', '.join(kind)}")
     return found

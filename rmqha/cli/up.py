@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
+import stat
 import sys
 import time
 import webbrowser
@@ -27,12 +29,13 @@ from rmqha.cli.up_plan import Shape, UpPlan, all_ports, decided, page_port, plan
 from rmqha.cli.version import version_option
 from rmqha.runtime.aio.disk import lock_directory
 from rmqha.runtime.aio.loop import run
+from rmqha.runtime.aio.mapped_file import sync_dir
 from rmqha.testing.aio_cluster import AioCluster
 from rmqha.testing.nodes import NodeFailed
 from rmqha.testing.settings import refuse_misspelt
 from rmqha.testing.sites import PlannedSite
 
-REMEMBERED = "cluster.json"
+REMEMBERED, REMEMBERED_MODE = "cluster.json", 0o600
 LOOK_S = 0.5
 BAD_KEY = "--set takes KEY=VALUE, not {!r}"
 console = Console(highlight=False, soft_wrap=True)
@@ -121,8 +124,36 @@ def main(
 
 
 def _remember(folder: Path, shape: Shape) -> None:
-    """Write what the next run needs; raises OSError."""
-    (folder / REMEMBERED).write_bytes(msgspec.json.encode(shape))
+    """Write what the next run needs, unless it stands there; raises OSError.
+
+    No cut and no full disk leaves half a file, with which no run would begin. A property may be a
+    secret, so the file is its owner's alone.
+    """
+    path, data = folder / REMEMBERED, msgspec.json.encode(shape)
+    with contextlib.suppress(FileNotFoundError):
+        if path.read_bytes() == data and stat.S_IMODE(path.stat().st_mode) == REMEMBERED_MODE:
+            return
+    temporary = path.with_suffix(".tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, REMEMBERED_MODE)
+        with open(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_dir(str(folder))
+
+
+def _remember_sets(folder: Path, shape: Shape) -> None:
+    """The cluster is up with its properties; it stays so where they cannot be written."""
+    try:
+        _remember(folder, shape)
+    except OSError as error:
+        complain("rmqha up", f"{error}; the next start needs the same --set again")
 
 
 def _running(folder: Path) -> str:
@@ -155,7 +186,7 @@ async def _stay(plan: UpPlan, folder: Path, shape: Shape, *, opens: bool) -> int
         await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            _remember(folder, shape)
+            _remember_sets(folder, shape)
             await _tell(cluster, plan, folder, time.monotonic() - began)
             if opens:
                 webbrowser.open(_page(plan))

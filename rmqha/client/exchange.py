@@ -20,9 +20,14 @@ from rmqha.remoting.headers import FieldValue, ext_fields
 TIMEOUT_MS = 3_000
 CONFIG_TIMEOUT_MS = 5_000
 _LEADER_ROUNDS = 3
-NOT_NOW: frozenset[int] = frozenset({ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY})
-"""Refusals of a name server that was just started (``needWaitForService``), or has much to do."""
-_ELSEWHERE = NOT_NOW | {ResponseCode.TOPIC_NOT_EXIST}
+LOOK_ELSEWHERE_MS = 1_000
+"""A name server may take so long where another one has said that a topic is nowhere. The others may
+be dead, and topics that are nowhere are asked for all the time."""
+NOT_READY = "name server not ready"
+"""What one says that was just started with ``needWaitForService``, by SYSTEM_ERROR."""
+_ELSEWHERE: frozenset[int] = frozenset(
+    {ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.TOPIC_NOT_EXIST}
+)
 _LISTS: dict[int, str] = {
     RequestCode.GET_BROKER_CLUSTER_INFO: "brokerAddrTable",
     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: "topicList",
@@ -63,6 +68,16 @@ class Refused(RmqhaError):
         self.address = address
         self.code = code
         self.remark = remark
+
+    @property
+    def is_for_now(self) -> bool:
+        """Whether a name server may soon say something else: it has just started, or much to do.
+
+        By SYSTEM_ERROR it also says what stays, as ``disable`` of a list that it is not to give.
+        """
+        if self.code == ResponseCode.SYSTEM_ERROR:
+            return NOT_READY in self.remark
+        return self.code == ResponseCode.SYSTEM_BUSY
 
 
 class Call(Struct, frozen=True):
@@ -121,12 +136,13 @@ def ask_any(
         The address that answered, and its answer; an empty one where no other was given.
 
     Raises:
-        Refused: one refused with a code that another one would answer with as well; or the last one
-            that did so where nobody told anything.
+        Refused: one refused with a code that another one would answer with as well. Where nobody told
+            anything, that a topic is nowhere if one said so, whatever the others said; else what is
+            so for now alone; else what the first one said.
         Unreachable: none of them answered.
     """
     failures: list[str] = []
-    refused: Refused | None = None
+    refusals: list[Refused] = []
     empty: tuple[str, RemotingCommand] | None = None
     for address in addresses:
         try:
@@ -137,17 +153,26 @@ def ask_any(
         except Refused as error:
             if error.code not in _ELSEWHERE:
                 raise
-            refused = error
+            refusals.append(error)
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                timeout_ms = min(timeout_ms, LOOK_ELSEWHERE_MS)
         else:
             if not _is_empty(code, answer):
                 return address, answer
             empty = address, answer
     # Who refuses may know more than who has an empty list.
-    if refused is not None:
-        raise refused
+    if refusals:
+        raise max(refusals, key=_weight)
     if empty is not None:
         return empty
     raise Unreachable("; ".join(failures) or "no address was given")
+
+
+def _weight(error: Refused) -> int:
+    """Which of several refusals counts, whatever their order."""
+    if error.code == ResponseCode.TOPIC_NOT_EXIST:
+        return 2
+    return 1 if error.is_for_now else 0
 
 
 def _is_empty(code: int, answer: RemotingCommand) -> bool:

@@ -17,6 +17,11 @@ LISTS = (
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
 )
 Told = dict[str, Node | Exception | tuple[int, bytes]]
+MISSING, NOT_READY, DISABLED = (
+    Refused("", 17, "No topic route info"), Refused("", 1, "name server not ready"),
+    Refused("", 1, "disable"),
+)  # fmt: skip
+BUSY = Refused("", 2, "[OVERLOAD]system busy")
 
 
 def ask(code: RequestCode, told: Told) -> tuple[str, RemotingCommand, list[str]]:
@@ -24,6 +29,8 @@ def ask(code: RequestCode, told: Told) -> tuple[str, RemotingCommand, list[str]]
 
     def answer(call: Call) -> RemotingCommand:
         found = told.get(call.address, Unreachable("down"))
+        if isinstance(found, Refused):
+            return call.command.reply(found.code, found.remark)
         if isinstance(found, Exception):
             raise found
         if isinstance(found, tuple):
@@ -75,10 +82,87 @@ def test_list_when_one_is_empty_and_one_is_not_ready_then_nobody_knows() -> None
         assert refused.value.code == 1
 
 
-def test_refusal_when_all_say_so_then_it_is_the_last_one_s() -> None:
+@pytest.mark.parametrize("code", [1, 2, 17])
+def test_refusal_when_all_say_so_then_it_is_the_first_one_s(code: int) -> None:
     with pytest.raises(Refused) as refused:
-        ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {FIRST: (2, b""), SECOND: (17, b"")})
-    assert (refused.value.code, refused.value.address) == (17, SECOND)
+        ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {SECOND: (code, b""), THIRD: (code, b"")})
+    assert (refused.value.code, refused.value.address) == (code, SECOND)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "counts"),
+    [
+        (MISSING, NOT_READY, MISSING),
+        (MISSING, BUSY, MISSING),
+        (MISSING, DISABLED, MISSING),
+        (NOT_READY, DISABLED, NOT_READY),
+        (BUSY, DISABLED, BUSY),
+    ],
+)
+def test_refusal_when_they_differ_then_the_order_of_name_servers_plays_no_part(
+    first: Refused, second: Refused, counts: Refused
+) -> None:
+    """A client waited a minute for one that never became ready, though another had told all."""
+    for told in ({FIRST: first, SECOND: second}, {FIRST: second, THIRD: first}):
+        with pytest.raises(Refused) as refused:
+            ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {**told})
+        assert (refused.value.code, refused.value.remark) == (counts.code, counts.remark)
+
+
+@pytest.mark.parametrize(
+    ("refused", "is_for_now"),
+    [(MISSING, False), (NOT_READY, True), (DISABLED, False), (BUSY, True)],
+)
+def test_refusal_when_it_may_soon_be_another_answer_then_it_says_so(
+    refused: Refused, is_for_now: bool
+) -> None:
+    """``disable`` stays: 1,201 requests in a minute changed nothing about it."""
+    assert refused.is_for_now is is_for_now
+
+
+def test_refusal_of_one_that_was_just_started_is_for_now() -> None:
+    """The words are those that ours says, and Java's."""
+    said = waiting().ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "A"})
+    assert Refused("", said.code, said.remark or "").is_for_now
+
+
+@pytest.mark.parametrize(
+    ("told", "timeouts"),
+    [
+        ({FIRST: MISSING}, [3_000, 1_000, 1_000]),
+        ({SECOND: MISSING}, [3_000, 3_000, 1_000]),
+        ({FIRST: NOT_READY, SECOND: MISSING}, [3_000, 3_000, 1_000]),
+        ({FIRST: NOT_READY, SECOND: BUSY}, [3_000] * 3),
+    ],
+)
+def test_topic_when_one_says_that_it_is_nowhere_then_dead_ones_are_not_waited_for_long(
+    told: dict[str, Refused], timeouts: list[int]
+) -> None:
+    """Each cost three seconds, of each look for a topic that there is not."""
+
+    def answer(call: Call) -> RemotingCommand:
+        found = told.get(call.address)
+        if found is None:
+            raise Unreachable("down")
+        return call.command.reply(found.code, found.remark)
+
+    calls: list[Call] = []
+    work = ask_any(ADDRESSES, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="A")
+    with pytest.raises(Refused):
+        drive(work, lambda call: (calls.append(call), answer(call))[1])
+    assert [call.timeout_ms for call in calls] == timeouts
+
+
+def test_timeout_when_it_is_shorter_then_it_stays() -> None:
+    calls: list[Call] = []
+
+    def answer(call: Call) -> RemotingCommand:
+        calls.append(call)
+        return call.command.reply(17, "No topic route info")
+
+    with pytest.raises(Refused):
+        drive(ask_any(ADDRESSES, RequestCode.GET_ROUTEINFO_BY_TOPIC, 500, topic="A"), answer)
+    assert [call.timeout_ms for call in calls] == [500] * 3
 
 
 def test_refusal_when_another_would_say_the_same_then_nobody_else_is_asked() -> None:

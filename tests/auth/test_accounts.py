@@ -98,6 +98,22 @@ def test_file_when_it_has_a_key_or_a_word_that_is_none_then_it_is_refused(
         read_written_account({"username": "ann", "password": "p", **members})
 
 
+def test_file_when_it_has_notes_and_spaces_then_it_says_what_it_says() -> None:
+    """Older releases took such files; but by them `` disable `` left the user on."""
+    policies = acl(
+        "Topic:T", kind=" Default ", actions=[" pub", "Sub "], decision=" Deny ", _why="a note"
+    )
+    policies["policies"][0]["_comment"] = "a note"
+    found = read_written_account({
+        "_comment": "of the shop", "username": "ann", "password": " p ", "userType": "Super ",
+        "userStatus": " disable ", **policies,
+    })  # fmt: skip
+    assert found == read_account({
+        "username": "ann", "password": " p ", "userType": "Super", "userStatus": "disable",
+        **acl("Topic:T", kind="Default", actions=["Pub", "Sub"], decision="Deny"),
+    })  # fmt: skip
+
+
 def test_file_when_it_has_what_is_shown_then_it_is_the_same_account() -> None:
     account = read_account({
         "username": "ann", "password": "p", "userStatus": "disable", "brokerNames": ["shop-*"],

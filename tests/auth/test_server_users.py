@@ -127,6 +127,32 @@ def test_file_when_it_leaves_no_super_user_then_they_stay_until_a_restart(
     loop.close()
 
 
+@pytest.mark.parametrize("change", ['"userStatus":"disable"', '"userType":"Normal"'])
+def test_file_when_it_is_read_first_then_it_counts_though_it_disables_the_settings_super_user(
+    change: str,
+) -> None:
+    """``innerClientAuthenticationCredentials`` names him: the server refused to start by that."""
+    loop, disk = SimLoop(), SimDisk(random.Random(1))
+    users = ServerUsers(
+        {"root": ROOT}, disk, SimClock(loop), Told(), path=PATH, reload_ms=RELOAD_MS
+    )
+
+    async def story() -> None:
+        users.keep_super()
+        await disk.write_atomic(PATH, b'[{"username":"root","password":"p",%s}]' % change.encode())
+        await users.load()
+        assert not users.has_super
+        await disk.write_atomic(PATH, b"[]")
+        await users.load()
+        assert users.has_super, "the settings' own again"
+        await disk.write_atomic(PATH, b'[{"username":"root","password":"p"}]')
+        with pytest.raises(ConfigInvalid, match="it leaves no super user"):
+            await users.load()
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
 def test_file_when_a_word_is_none_then_the_users_stay() -> None:
     """``disabled`` for ``disable`` left the user on, and nobody was told."""
     loop, disk = SimLoop(), SimDisk(random.Random(1))

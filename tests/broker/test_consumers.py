@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -168,21 +169,27 @@ def test_table_when_full_then_newcomers_are_refused_and_members_renew() -> None:
     assert producers.register(1, "P", client(1))
 
 
+def picked(
+    table: ProducerTable, may_take: Callable[[Client], bool] = lambda _: True
+) -> ConnectionId | None:
+    """Whose turn it is of those that may take something."""
+    return next((one.connection for one in table.turns("P") if may_take(one)), None)
+
+
 def test_producers_when_picked_then_they_take_turns_and_the_gone_are_not_picked() -> None:
     """Transaction checks must not all go to one producer, and never to a closed connection."""
     table = ProducerTable(10)
-    assert table.pick("P") is None
+    assert picked(table) is None
     for number in (1, 2):
         table.register(0, "P", client(number, "same"))
-    picked = [table.pick("P") for _ in range(4)]
-    assert [one.connection for one in picked if one] == [1, 2, 1, 2]
-    found = table.find("same")
+    assert [picked(table) for _ in range(4)] == [1, 2, 1, 2]
+    found = table.find(0, "same")
     assert found is not None
     assert found.connection == 2
-    table.closed(ConnectionId(2))
-    assert [one.connection for one in (table.pick("P"), table.pick("P")) if one] == [1, 1]
+    table.closed(0, ConnectionId(2))
+    assert [picked(table), picked(table)] == [1, 1]
     assert table.expire(CHANNEL_EXPIRED_MS + 1, 9) == [ConnectionId(1)]
-    assert table.pick("P") is None
+    assert picked(table) is None
     assert table.groups == []
 
 
@@ -191,43 +198,26 @@ def test_producers_when_some_may_not_take_it_then_the_others_take_turns() -> Non
     table = ProducerTable(10)
     for number in range(4):
         table.register(0, "P", client(number))
-    odd = [table.pick("P", lambda one: one.connection % 2 == 1) for _ in range(3)]
-    assert [one.connection for one in odd if one] == [1, 3, 1]
-    assert table.pick("P", lambda _: False) is None
-    found = table.pick("P")
-    assert found is not None
-    assert found.connection == 2
+    assert [picked(table, lambda one: one.connection % 2 == 1) for _ in range(3)] == [1, 3, 1]
+    assert picked(table, lambda _: False) is None
+    assert picked(table) == 2
 
 
-def test_producer_when_another_user_takes_its_name_then_it_is_the_first_one_s() -> None:
-    """Until his last connection is gone, or is another user's."""
+def test_producers_when_some_go_while_they_are_looked_at_then_they_are_left_out() -> None:
+    """Thousands are looked at in parts; and a group that is gone has no turn any more."""
     table = ProducerTable(10)
-
-    def register(number: int, user: str) -> None:
-        table.register(0, "P", client(number, "same")._replace(user=user))
-
-    def found() -> int | None:
-        one = table.find("same")
-        return None if one is None else one.connection
-
-    register(3, "root")
-    register(1, "ann")
-    register(5, "ann")
-    assert found() == 3
-    register(4, "root")
-    assert found() == 4
-    table.closed(ConnectionId(4))
-    assert found() == 3
-    register(3, "eve")
-    assert found() == 5
-    register(6, "root")
-    assert found() == 5
-    table.closed(ConnectionId(1))
-    register(5, "eve")
-    assert found() == 5
-    for number in (3, 5):
-        table.closed(ConnectionId(number))
-    assert found() == 6
+    for number in range(3):
+        table.register(0, "P", client(number))
+    turns = table.turns("P")
+    assert next(turns).connection == 0
+    table.closed(0, ConnectionId(1))
+    assert [one.connection for one in turns] == [2]
+    turns = table.turns("P")
+    next(turns)
+    for number in (0, 2):
+        table.closed(0, ConnectionId(number))
+    assert list(turns) == []
+    assert table._turns == {}
 
 
 class ConsumerMachine(RuleBasedStateMachine):

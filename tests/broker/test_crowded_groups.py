@@ -114,22 +114,22 @@ def test_producer_when_asked_for_by_its_name_then_its_newest_connection_whatever
     table.register(0, "P", client(3, "b"))
 
     def found(name: str) -> int | None:
-        one = table.find(name)
+        one = table.find(1, name)
         return None if one is None else one.connection
 
     assert (found("a"), found("b"), found("c")) == (2, 3, None)
-    table.unregister("P", ConnectionId(2))
+    table.unregister(1, "P", ConnectionId(2))
     assert found("a") == 2, "it produces for another group still"
-    table.unregister("Q", ConnectionId(2))
+    table.unregister(1, "Q", ConnectionId(2))
     assert found("a") == 1
     table.register(1, "P", client(3, "c"))
     assert (found("b"), found("c")) == (None, 3)
-    table.closed(ConnectionId(1))
+    table.closed(1, ConnectionId(1))
     assert found("a") is None
     table.expire(CHANNEL_EXPIRED_MS + 2, 9)
     assert found("c") is None
-    assert not table._of_client
-    assert not table._client_of
+    assert len(table._names) == 0
+    assert not table._names._beats
 
 
 def test_leases_when_very_many_then_they_are_looked_at_in_parts_and_renewed_ones_stay() -> None:

@@ -9,7 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from rmqha.auth.addresses import ip_of
+from rmqha.auth.resources import Action
 from rmqha.auth.signature import Credentials
+from rmqha.base.ids import ConnectionId
+from rmqha.broker.groups.memberships import Client
+from rmqha.broker.topics.aio.rights import Rights
 from rmqha.remoting.command import RemotingCommand
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of, send_fields
 from tests.broker.subscriber import Subscriber, heartbeat
@@ -25,6 +30,7 @@ from tests.broker.test_accounts_in_simulator import (
 )
 
 CHECK_MS = 1_000
+MANY = 400
 CHECK, PUSH_REPLY = 39, 326
 
 
@@ -120,6 +126,106 @@ def test_reply_when_another_user_calls_herself_as_the_client_then_he_gets_it(
     again = producer(cluster, ROOT, "victim@1")
     assert reply_to(cluster, "victim@1") == 0
     assert [len(one.told(PUSH_REPLY)) for one in (ann, victim, other, again)] == [0, 1, 0, 1]
+
+
+def test_half_message_when_a_policy_is_for_some_addresses_then_who_beats_from_there_is_asked(
+    cluster: ReplicaCluster,
+) -> None:
+    """Her address is that of her connection."""
+    elsewhere, there = producer(cluster, ANN, "a@1"), producer(cluster, ANN, "a@2")
+    client_ips = {
+        one.client_id: ip_of(one.address) for one in master_of(cluster).producers.clients("PG")
+    }
+    done(make_acl(cluster, f"Topic:{TOPIC}", "Pub", sourceIps=[client_ips["a@2"]]))
+    send_half(cluster)
+    cluster.until(lambda: len(there.told(CHECK)) >= 2, "two rounds")
+    assert elsewhere.told(CHECK) == []
+
+
+def test_half_messages_when_none_of_very_many_may_take_them_then_each_is_looked_at_once_a_round(
+    cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The master stood for seconds: a hundred half messages, each offered to thousands."""
+    looks: list[tuple[str, str]] = []
+    may_be_sent = Rights.may_be_sent
+
+    def counted(self: Rights, user: str, source_ip: str, topic: str, *actions: Action) -> bool:
+        looks.append((source_ip, topic))
+        return may_be_sent(self, user, source_ip, topic, *actions)
+
+    monkeypatch.setattr(Rights, "may_be_sent", counted)
+    producers = master_of(cluster).producers
+    for number in range(MANY):
+        ip = f"10.9.{number >> 8}.{number & 255}"
+        client = Client(ConnectionId(10_000 + number), f"m{number}", "JAVA", 479, f"{ip}:1", "ann")
+        producers.register(master_of(cluster).clock.now_ms(), "PG", client)
+    for _ in range(3):
+        send_half(cluster)
+    cluster.until(lambda: looks, "a round")
+    cluster.run_for(CHECK_MS // 2)
+    assert len(looks) == len({*looks}) == MANY
+
+
+def test_half_message_when_there_is_nobody_to_ask_then_the_log_says_why(
+    cluster: ReplicaCluster,
+) -> None:
+    """A group that is away comes back; one whose users may not needs an operator."""
+
+    def told(reason: str) -> bool:
+        line = f"transaction_without_producer group=PG reason={reason}"
+        return any(line in one for one in cluster.trace.lines)
+
+    why = "none of its producers may send to the topic"
+    send_half(cluster)
+    cluster.until(lambda: told("there is no producer"), "a round")
+    assert not told(why)
+    producer(cluster, ANN, "a@1")
+    cluster.until(lambda: told(why), "one more")
+
+
+@pytest.mark.parametrize("code", ["10", "310", "320"])
+def test_half_message_when_sends_need_no_permission_then_its_producer_needs_none(
+    code: str,
+) -> None:
+    """His transactions were lost by an upgrade: nobody had ever made a policy for him."""
+    free = {"authorizationWhitelist": f"7777, {code}"}
+    periods = {"transactionCheckInterval": CHECK_MS, "transactionTimeOut": 500}
+    with ReplicaCluster(seed=41, replicas=1, **periods, **KEYS, **free) as cluster:
+        cluster.controller_keys = CONTROLLER_KEYS
+        cluster.boot_all()
+        cluster.until(cluster.in_sync, "SyncStateSet of one")
+        done(make_user(cluster))
+        client = producer(cluster, ANN, "a@1")
+        send_half(cluster)
+        cluster.until(lambda: client.told(CHECK), "she is asked")
+
+
+def test_reply_when_its_client_is_cut_off_for_a_moment_then_who_waits_behind_gets_none(
+    cluster: ReplicaCluster,
+) -> None:
+    """And once his user is switched off, a client that came back with another one gets it."""
+    victim = producer(cluster, ROOT, "victim@1")
+    other = producer(cluster, ANN, "victim@1")
+    victim.connection.close()
+    cluster.run_for(100)
+    assert reply_to(cluster, "victim@1") != 0
+    again = producer(cluster, ROOT, "victim@1")
+    assert reply_to(cluster, "victim@1") == 0
+    assert [len(one.told(PUSH_REPLY)) for one in (victim, other, again)] == [0, 0, 1]
+
+
+def test_reply_when_the_user_of_a_dead_connection_is_disabled_then_it_goes_to_the_new_one(
+    cluster: ReplicaCluster,
+) -> None:
+    """A client that is started again with another user waited two minutes for its replies."""
+    before = producer(cluster, ANN, "c@1")
+    now = producer(cluster, ROOT, "c@1")
+    done(ask(cluster, 3002, {"username": "ann"}, {"userStatus": "disable"}))
+    fields = send_fields(1)
+    fields["i"] += "REPLY_TO_CLIENT\x01c@1\x02"
+    topic = {"b": "DefaultCluster_REPLY_TOPIC", "e": "0"}
+    assert ask(cluster, 325, {**fields, **topic}, b"the answer").code == 0
+    assert [len(one.told(PUSH_REPLY)) for one in (before, now)] == [0, 1]
 
 
 def test_client_when_permissions_are_not_looked_at_then_whoever_beats_is_told() -> None:

@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from rmqha.cli import mqnamesrv
 from rmqha.cli import tls as tls_module
 from rmqha.cli.process import EXIT_CONFIG, set_umask, tell_open_doors
 from rmqha.cli.status_page import start_status_page
@@ -72,6 +73,27 @@ def test_process_when_strangers_reach_it_then_each_open_door_is_a_line() -> None
     lines.events.clear()
     tell_open_doors("controller", {**OPEN, "bindAddress": "::1"}, tls, cast(Logger, lines))
     assert lines.events == []
+
+
+@pytest.mark.usefixtures("umask")
+@pytest.mark.parametrize("has_controller", [True, False])
+async def test_name_server_when_a_controller_is_in_it_then_the_controller_s_doors_are_told_too(
+    tmp_path: Path, has_controller: bool
+) -> None:
+    """Its file says whose they are; each kind of server has doors of its own."""
+    port, peer = allocate_ports()[:2]
+    config = tmp_path / "namesrv.conf"
+    config.write_text(
+        f"listenPort={port}\nbindAddress=0.0.0.0\n"
+        f"enableControllerInNamesrv={str(has_controller).lower()}\n"
+        f"controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-127.0.0.1:{peer}\n"
+        f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path / 'store'}\n"
+    )
+    lines = Lines()
+    mqnamesrv._Node(mqnamesrv.read_configs(str(config)), cast(Logger, lines), lambda: None)
+    doors = [what for event, what in lines.events if event == "door_open"]
+    assert any("raftSecret" in one for one in doors) is has_controller
+    assert len(doors) == (3 if has_controller else 1)
 
 
 @pytest.mark.usefixtures("umask")

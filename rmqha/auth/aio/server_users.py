@@ -52,8 +52,8 @@ class ServerUsers:
         return _has_super(self._users)
 
     def keep_super(self) -> None:
-        """Take no file from now on that leaves no super user where there was one: as long as there
-        is none, whoever comes may change the configuration."""
+        """Take no file from now on, but for the first, that leaves no super user where there was one:
+        as long as there is none, whoever comes may change the configuration."""
         self._keeps_super = True
 
     async def load(self) -> None:
@@ -72,7 +72,8 @@ class ServerUsers:
             return
         users = {**self._named, **_read(self._path, content)}
         # An editor empties a file before it writes it, and a wrong word is soon written.
-        if self._keeps_super and self.has_super and not _has_super(users):
+        is_first = self._content is None
+        if self._keeps_super and not is_first and self.has_super and not _has_super(users):
             raise ConfigInvalid(
                 f"authUsersPath={self._path}: it leaves no super user who is enabled, and whoever"
                 " comes could change the configuration; a restart takes it as it is"

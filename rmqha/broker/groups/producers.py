@@ -5,9 +5,10 @@ Source: ProducerManager of RocketMQ 5.1.1 to 5.5.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from rmqha.base.ids import ConnectionId
+from rmqha.broker.groups.client_names import ClientNames
 from rmqha.broker.groups.memberships import Client, Memberships
 
 
@@ -21,10 +22,7 @@ class ProducerTable:
     def __init__(self, memberships_max: int) -> None:
         self._members = Memberships(memberships_max)
         self._turns: dict[str, int] = {}
-        # The connections of each client, in the order in which they said that they are its, and how
-        # it calls itself on each of them.
-        self._of_client: dict[str, dict[ConnectionId, Client]] = {}
-        self._client_of: dict[ConnectionId, str] = {}
+        self._names = ClientNames(memberships_max)
 
     @property
     def groups(self) -> list[str]:
@@ -34,6 +32,10 @@ class ProducerTable:
     def clients(self, group: str) -> list[Client]:
         """A group's producers, oldest first."""
         return self._members.clients(group)
+
+    def size(self, group: str) -> int:
+        """How many producers a group has."""
+        return self._members.size(group)
 
     def members(self, wall_ms: int, now_ms: int) -> dict[str, list[dict[str, str | int]]]:
         """All producers by group, as the answer to 328 shows them.
@@ -61,73 +63,49 @@ class ProducerTable:
         if not self._members.has_room(group, client.connection):
             return False
         self._members.put(now_ms, group, client)
-        if self._client_of.get(client.connection) != client.client_id:
-            self._forget(client.connection)
-            self._client_of[client.connection] = client.client_id
-        connections = self._of_client.setdefault(client.client_id, {})
-        known = connections.get(client.connection)
-        if known is not None and known.user != client.user:
-            del connections[client.connection]  # another user's: behind those that were there
-        connections[client.connection] = client
+        self._names.heard(now_ms, client)
         return True
 
-    def unregister(self, group: str, connection: ConnectionId) -> bool:
+    def unregister(self, now_ms: int, group: str, connection: ConnectionId) -> bool:
         """A producer leaves its group; whether it was in it."""
         gone = self._members.drop(group, connection) is not None
         if not self._members.size(group):
             self._turns.pop(group, None)
         if not self._members.groups_of(connection):
-            self._forget(connection)
+            self._names.left(now_ms, connection)
         return gone
 
-    def _forget(self, connection: ConnectionId) -> None:
-        """A connection is no producer's, or another one's than before."""
-        client_id = self._client_of.pop(connection, None)
-        if client_id is None:
-            return
-        connections = self._of_client[client_id]
-        del connections[connection]
-        if not connections:
-            del self._of_client[client_id]
-
-    def closed(self, connection: ConnectionId) -> None:
+    def closed(self, now_ms: int, connection: ConnectionId) -> None:
         """A connection has ended."""
         for group in self._members.groups_of(connection):
-            self.unregister(group, connection)
+            self.unregister(now_ms, group, connection)
 
     def expire(self, now_ms: int, count_max: int) -> list[ConnectionId]:
         """Forget so many of the silent; returns the connections to close, as Java does."""
         silent = self._members.expired(now_ms, count_max)
         for connection, group in silent:
-            self.unregister(group, connection)
+            self.unregister(now_ms, group, connection)
         return list(dict.fromkeys(connection for connection, _ in silent))
 
-    def pick(
-        self, group: str, may_take: Callable[[Client], bool] = lambda _: True
-    ) -> Client | None:
-        """One of a group's producers, in turn; None when there is none.
+    def turns(self, group: str) -> Iterator[Client]:
+        """Each of a group's producers once, from that one on whose turn it is.
 
-        Args:
-            may_take: whether one may have what the group is asked about. Whoever says so is a
-                member of a producer group, for groups of producers need no permission.
+        Who takes one leaves the turn with the next. Producers that have gone meanwhile are left out.
         """
         clients = self._members.clients(group)
         turn = self._turns.get(group, 0)
         for at in range(turn, turn + len(clients)):
             client = clients[at % len(clients)]
-            if may_take(client):
+            if self._members.get(group, client.connection) is not None:
                 self._turns[group] = at + 1
-                return client
-        return None
+                yield client
 
-    def find(self, client_id: str) -> Client | None:
-        """The newest connection of a producer that calls itself ``client_id``, for its replies.
+    def find(
+        self, now_ms: int, client_id: str, is_enabled: Callable[[str], bool] = lambda _: True
+    ) -> Client | None:
+        """The newest connection of the producer that is ``client_id``, for its replies.
 
-        A name is of the user who had it first, for as long as a connection of his is open: anybody
-        can call himself as another does, and would be given the replies to him.
+        Args:
+            is_enabled: whether a user's signatures count.
         """
-        connections = self._of_client.get(client_id)
-        if connections is None:
-            return None
-        user = next(iter(connections.values())).user
-        return connections[max(one for one, client in connections.items() if client.user == user)]
+        return self._names.find(now_ms, client_id, is_enabled)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from rmqha.base.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from rmqha.client.aio.exchanges import ExchangeClient
 from rmqha.client.brokers import cluster_info, masters_by_set, topic_route
-from rmqha.client.exchange import NOT_NOW, Exchange, Refused, Unreachable, ask_any
+from rmqha.client.exchange import Exchange, Refused, Unreachable, ask_any
 from rmqha.client.logical import Leaders, is_logical
 from rmqha.client.routes import QueueKey, TopicRoute, decode_names
 from rmqha.remoting.aio.client import RemotingClient
@@ -113,7 +113,7 @@ class Masters:
             try:
                 return await self._exchanges.run(make())
             except (Refused, Unreachable) as error:
-                is_final = isinstance(error, Refused) and error.code not in NOT_NOW
+                is_final = isinstance(error, Refused) and not error.is_for_now
                 if is_final or self._clock.now_ms() >= deadline_ms:
                     raise
             await self._clock.sleep(RETRY_MS)

@@ -6,15 +6,13 @@ of RocketMQ 5.1.1 to 5.5.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
-from rmqha.auth.addresses import ip_of
-from rmqha.auth.resources import Action
 from rmqha.base.errors import MessageIllegal
 from rmqha.broker.common.aio.writer import RECORDS_A_TURN, Writer
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.common.unique_ids import UniqueIds
+from rmqha.broker.deferred.aio.askable_producers import AskableProducers
 from rmqha.broker.deferred.aio.deliveries import Deliveries
 from rmqha.broker.deferred.aio.half_topics import HalfTopics, NewerHalfTopics
 from rmqha.broker.deferred.delays import DelayRules, place, real_place
@@ -32,7 +30,6 @@ from rmqha.broker.deferred.transactions import (
     renewed_half,
 )
 from rmqha.broker.groups.aio.ports import Broker
-from rmqha.broker.groups.memberships import Client
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
@@ -187,7 +184,7 @@ class TransactionService:
                     await clock.sleep(LOOK_MS)
                 while store.dispatched_offset < end:
                     await clock.sleep(READABLE_MS)
-                self._tell_all()
+                await self._tell_all()
                 if not more:
                     self._check_ms = clock.now_ms() + self._interval_ms
                     for topics in self.topics:
@@ -298,20 +295,24 @@ class TransactionService:
         except MessageIllegal as error:
             topics.skipped("half_message_illegal", half, str(error))
 
-    def _tell_all(self) -> None:
+    async def _tell_all(self) -> None:
         """Ask the producers, now that what they answer with can be read: it is refused before."""
         found, self._to_tell = self._to_tell, []
+        askable = AskableProducers(self._broker)
         for half_topic, message, stored in found:
-            self._tell(half_topic, message, stored)
+            await self._tell(half_topic, message, stored, askable)
 
-    def _tell(self, half_topic: str, half: Message, stored: AppendResult) -> None:
+    async def _tell(
+        self, half_topic: str, half: Message, stored: AppendResult, askable: AskableProducers
+    ) -> None:
         """Send 39 to one producer of the group; without one the next round asks again."""
         pairs = half.properties
         group = _text(pairs, b"PGROUP")
         topic, queue_id = real_place(pairs) or ("", 0)
-        client = self._producer(group, topic)
+        client = await askable.find(group, topic)
         if client is None:
-            self._log.log("warning", "transaction_without_producer", group=group)
+            reason = askable.why_nobody(group)
+            self._log.log("warning", "transaction_without_producer", group=group, reason=reason)
             return
         key = _text(pairs, b"UNIQ_KEY")
         fields = ext_fields(
@@ -329,19 +330,6 @@ class TransactionService:
             RequestCode.CHECK_TRANSACTION_STATE, ext_fields=fields, body=bytes(body)
         )
         self._broker.clients.oneway(client.connection, command)
-
-    def _producer(self, group: str, topic: str) -> Client | None:
-        """One that may send to the topic, for it is given the message: anybody can say in a
-        heartbeat that he is of the group."""
-        rights = self._broker.rights
-
-        @functools.cache  # a group may have thousands of members, of few users
-        def may(user: str, source_ip: str) -> bool:
-            return rights.may_be_sent(user, source_ip, topic, Action.PUB)
-
-        return self._broker.producers.pick(
-            group, lambda client: may(client.user, ip_of(client.address))
-        )
 
 
 def _text(properties: bytes, name: bytes) -> str:

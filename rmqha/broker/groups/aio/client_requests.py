@@ -181,7 +181,7 @@ class ClientProcessor:
         producers = text_field(fields, "producerGroup", "")
         consumers = text_field(fields, "consumerGroup", "")
         if producers:
-            broker.producers.unregister(producers, connection.id)
+            broker.producers.unregister(broker.clock.now_ms(), producers, connection.id)
         if consumers and broker.consumers.unregister(consumers, connection.id):
             self._tell_others([consumers])
         return request.reply(ResponseCode.SUCCESS)
@@ -189,7 +189,7 @@ class ClientProcessor:
     def closed(self, connection: Connection) -> None:
         """A connection has ended: the others share its queues at once."""
         broker = self._broker
-        broker.producers.closed(connection.id)
+        broker.producers.closed(broker.clock.now_ms(), connection.id)
         told = broker.consumers.closed(connection.id)
         broker.clients.on_closed(connection.id)
         self._tell_others(told)

@@ -105,7 +105,7 @@ class ReplyProcessor:
         if value is None:
             return properties, "reply message properties[REPLY_TO_CLIENT] is null"
         client_id = value.decode("utf-8", "replace")
-        client = broker.producers.find(client_id)
+        client = broker.producers.find(broker.clock.now_ms(), client_id, broker.rights.is_enabled)
         if client is None:
             return properties, f"push reply message fail, channel of <{client_id}> not found."
         wall_ms = broker.clock.wall_ms()

@@ -23,6 +23,10 @@ from rmqha.store import properties as props
 from rmqha.store.metadata_records import METADATA_TOPIC
 from rmqha.store.record import Record
 
+_SENDS = frozenset(
+    {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
+)
+
 SLAVE_USER = "rmqha-slave"
 """Who signs with ``haSecret``: it is no user, and may nothing but copy the users."""
 
@@ -94,15 +98,24 @@ class Rights:
         except Refused:
             return ""
 
+    def is_enabled(self, user: str) -> bool:
+        """Whether what a user has signed, as :meth:`signer` knew him, counts still; what nobody
+        has signed does."""
+        account = self._accounts.find(user)
+        return not user or (account is not None and account.is_enabled)
+
     def may_be_sent(self, user: str, source_ip: str, topic: str, *actions: Action) -> bool:
         """Whether a client may be given a record of a topic because of its heartbeat.
 
-        Its user's policies may have changed since.
+        Its user's policies may have changed since. Where a send needs no permission at all
+        (``authorizationWhitelist``), who produces has no policy that could allow it.
 
         Args:
             user: as :meth:`signer` knew him.
             actions: he needs one of them.
         """
+        if Action.PUB in actions and _SENDS & self._check.settings.authorization_free:
+            return True
         return all(
             self._check.allows(user, RequestCode.HEART_BEAT, source_ip, resource, needed)
             for resource, needed in record_contexts(topic, "", actions)
