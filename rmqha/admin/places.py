@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import click
@@ -14,16 +15,32 @@ from rmqha.admin.spec import (
     need_name_servers,
 )
 from rmqha.base.errors import RmqhaError
-from rmqha.client.brokers import all_addresses
+from rmqha.client.brokers import Masters, all_addresses
 from rmqha.client.brokers import masters as masters_of
 from rmqha.client.exchange import Exchange
 
 
 class Places(NamedTuple):
-    """Whom a command goes to, and a failure for each that it should go to and cannot."""
+    """Whom a command goes to, and a failure for each that it should go to and cannot.
+
+    Attributes:
+        warnings: name servers that did not answer; one of several is to stop no command.
+    """
 
     addresses: tuple[str, ...]
     failures: tuple[RmqhaError, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, now: Masters) -> Places:
+        """The masters of a cluster."""
+        return cls(now.addresses, now.failures, unheard_words(now.unheard))
+
+
+def unheard_words(unheard: Iterable[object]) -> tuple[str, ...]:
+    """What is said of name servers that did not answer while others did."""
+    return tuple(f"{one}; broker sets that no other name server lists are passed over"
+                 for one in unheard)  # fmt: skip
 
 
 def place_options() -> list[click.Option]:
@@ -52,6 +69,6 @@ def places(
         return Places((broker_address or "",))
     servers = need_name_servers(name_servers)
     if not masters:
-        return Places((yield from all_addresses(servers, cluster_name)))
-    found = yield from masters_of(servers, cluster_name)
-    return Places(found.addresses, found.failures)
+        addresses, unheard = yield from all_addresses(servers, cluster_name)
+        return Places(addresses, (), unheard_words(unheard))
+    return Places.of((yield from masters_of(servers, cluster_name)))

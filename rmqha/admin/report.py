@@ -29,6 +29,7 @@ class Report(Struct, frozen=True):
         failures: addresses that were asked in vain while others answered.
         files: contents by path, to be written beside texts and tables that name them.
         makes_folders: the folders of ``files`` are made; not where somebody gave the path.
+        warnings: what was passed over without being a failure: the exit code is as without.
         then: what is left to do when ``files`` are written, and not before; it reports by itself.
     """
 
@@ -39,3 +40,4 @@ class Report(Struct, frozen=True):
     files: Mapping[str, bytes] = field(default_factory=dict)
     makes_folders: bool = False
     then: Exchange[Report] | None = None
+    warnings: tuple[str, ...] = ()

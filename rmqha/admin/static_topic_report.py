@@ -46,18 +46,20 @@ def _rehearse(found: Found, wish: Wish, here: Here) -> Exchange[Report]:
     rows = [(at, one.broker_name, _words(one)) for at, one in enumerate(walk.done, 1)]
     steps = Table("Steps, none of which was taken", ("Step", "Broker", "What"), rows)
     data = {**_data(before, found.known), "dryRun": True, "steps": list(map(_step_data, walk.done))}
-    return Report(plain, data, (steps, _moves_table(before, found.known)))
+    tables = steps, _moves_table(before, found.known)
+    return Report(plain, data, tables, warnings=found.warnings)
 
 
 def _begin(
     found: Found, wish: Wish, here: Here, files: dict[str, bytes], rounds: int = 1
 ) -> Report:
     change, is_wish = next_change(found, wish, here.now_ms)
+    warnings = found.warnings if rounds == 1 else ()
     if change is None:
         topic = found.known.topic
         nothing = Table(f"{topic}: nothing to do", ("Broker", "Epoch"), _epochs(found.known))
         data = {**_data(found.known, found.known), "finished": True, "files": [*files]}
-        return Report("nothing to do\n", data, (nothing,))
+        return Report("nothing to do\n", data, (nothing,), warnings=warnings)
     written = _files(found, change, wish.kind if is_wish else REMAPPING, here)
     old, new = written
     plain = (
@@ -69,7 +71,9 @@ def _begin(
     all_files = {**files, **written}
     then = _go_on(found, change, wish, here, all_files, is_wish=is_wish, rounds=rounds)
     data = {"files": [*all_files]}
-    return Report(plain, data, (table,), files=written, makes_folders=True, then=then)
+    return Report(
+        plain, data, (table,), files=written, makes_folders=True, then=then, warnings=warnings
+    )
 
 
 def _files(found: Found, change: Change, kind: str, here: Here) -> dict[str, bytes]:

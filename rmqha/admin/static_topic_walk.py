@@ -15,7 +15,7 @@ from rmqha.admin.commands.update_topic import TopicConfig
 from rmqha.admin.static_topics import Found
 from rmqha.admin.topic_calls import topic_stats
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.client.brokers import cluster_info, masters_by_set
+from rmqha.client.brokers import joined_cluster_info, masters_by_set
 from rmqha.client.exchange import CONFIG_TIMEOUT_MS, Exchange, Refused, Unreachable, ask
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
@@ -108,7 +108,7 @@ def _again(
 def _masters_now(found: Found) -> Exchange[dict[str, str]]:
     """The masters that there are; none where nobody knows: what a master said is what counts then."""
     try:
-        cluster = yield from cluster_info(found.name_servers)
+        cluster, _ = yield from joined_cluster_info(found.name_servers)
     except (Refused, Unreachable, RemoteProtocolError):
         return {}
     return masters_by_set(cluster)

@@ -12,8 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from rmqha.admin.places import unheard_words
 from rmqha.admin.topic_calls import mapped_config
-from rmqha.base.errors import RemoteProtocolError
+from rmqha.base.errors import RemoteProtocolError, RmqhaError
 from rmqha.base.ids import MASTER_ID
 from rmqha.client.brokers import (
     groups_in_cluster,
@@ -24,6 +25,7 @@ from rmqha.client.brokers import (
 from rmqha.client.exchange import Exchange, NotFound, Refused, Unreachable
 from rmqha.client.routes import chosen_address
 from rmqha.remoting.bodies import ClusterInfo
+from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.values import as_number
 from rmqha.statictopic.known import Known, KnownTopic, PlanRefused, is_unfinished
 from rmqha.statictopic.map_file import known_topic
@@ -31,6 +33,11 @@ from rmqha.statictopic.plan import Change, retell
 from rmqha.statictopic.steps import check
 
 _PERM_ALL = 6
+_TELLS_NOBODY: frozenset[int] = frozenset(
+    {ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.NO_PERMISSION}
+)
+"""Refusals of a set elsewhere that will not go away: of a broker that knows no static topics, and of
+one with other users. Where it has an ordinary topic, the route says so."""
 
 Members = Mapping[str, Any]
 
@@ -46,6 +53,7 @@ class Found(Struct, frozen=True):
         known: what they know of queues.
         elsewhere: what speaks for it that broker sets have the topic which were not asked for it,
             such as those of another cluster. Clients would see one topic of both.
+        unheard: failures of name servers, which may know a set that has the topic.
     """
 
     name_servers: tuple[str, ...]
@@ -55,6 +63,13 @@ class Found(Struct, frozen=True):
     new: frozenset[str]
     known: Known
     elsewhere: tuple[str, ...] = ()
+    unheard: tuple[str, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is told to who changes the topic all the same."""
+        words = (f"{self.known.topic} is elsewhere as well: {one}" for one in self.elsewhere)
+        return (*words, *unheard_words(self.unheard))
 
 
 class Wish(Struct, frozen=True):
@@ -101,7 +116,7 @@ def gather(
     Raises:
         NotFound: no such cluster; a broker set that has no master now: it could not be told.
     """
-    cluster = yield from joined_cluster_info(name_servers)
+    cluster, unheard = yield from joined_cluster_info(name_servers)
     name = cluster_of(cluster, clusters, brokers)
     addresses = {}
     for group in groups_in_cluster(cluster, name):
@@ -114,22 +129,26 @@ def gather(
         if config is not None:
             configs[broker] = config
     known = Known(topic, {one: _known_topic(one, configs.get(one)) for one in sorted(addresses)})
-    elsewhere = yield from _elsewhere(name_servers, cluster, known)
+    elsewhere, silent = yield from _elsewhere(name_servers, cluster, known)
     new = frozenset(addresses) - configs.keys()
     pattern = {**next(iter(configs.values()), {"topicName": topic}), "perm": _perm(configs)}
     plain = {one: _without_mapping(configs.get(one, pattern)) for one in addresses}
-    return Found(name_servers, name, addresses, plain, new, known, elsewhere)
+    words = tuple(dict.fromkeys(map(str, (*unheard, *silent))))
+    return Found(name_servers, name, addresses, plain, new, known, elsewhere, words)
 
 
 def _elsewhere(
     name_servers: tuple[str, ...], cluster: ClusterInfo, known: Known
-) -> Exchange[tuple[str, ...]]:
+) -> Exchange[tuple[tuple[str, ...], tuple[RmqhaError, ...]]]:
     """What speaks for it that broker sets have the topic of which nothing is known.
 
     Routes tell it (105). A topic that is to be a new one is asked for at the sets themselves as well
     (351): the name server may have been started anew, and not have heard of it yet.
+
+    Returns:
+        That, and the failures of name servers.
     """
-    routed = yield from sets_with_topic(name_servers, known.topic)
+    routed, silent = yield from sets_with_topic(name_servers, known.topic)
     words = {
         name: f"broker set {name} of cluster {of} has it"
         for name, of in routed.items()
@@ -142,11 +161,13 @@ def _elsewhere(
         try:
             config = yield from mapped_config(address, known.topic)
         except (Refused, Unreachable) as error:
+            if isinstance(error, Refused) and error.code in _TELLS_NOBODY:
+                continue
             words[name] = f"broker set {name} of cluster {group.cluster} does not say: {error}"
             continue
         if config is not None:
             words[name] = f"broker set {name} of cluster {group.cluster} has it"
-    return tuple(said for _, said in sorted(words.items()))
+    return tuple(said for _, said in sorted(words.items())), silent
 
 
 def _perm(configs: Mapping[str, Members]) -> int:
@@ -176,13 +197,15 @@ def next_change(found: Found, wish: Wish, now_ms: int) -> tuple[Change | None, b
 
     Raises:
         NotFound: no broker has the topic.
-        PlanRefused: it cannot be done; or the topic is elsewhere as well, and not by force.
+        PlanRefused: it cannot be done; or it is to be a new topic, which may be elsewhere already,
+            and not by force. Later changes cost nobody else anything, and force would do more there.
     """
     known = found.known
-    if found.elsewhere and not wish.force:
+    against = (*found.elsewhere, *(f"a name server does not say: {one}" for one in found.unheard))
+    if against and not known.details and not wish.force:
         raise PlanRefused(
             f"{known.topic} may be no topic of cluster {found.cluster_name} alone: "
-            f"{'; '.join(found.elsewhere)}; -fr true goes on all the same"
+            f"{'; '.join(against)}; -fr true goes on all the same"
         )
     if not wish.may_create and not known.details and len(found.new) == len(known.brokers):
         raise NotFound(f"no broker of cluster {found.cluster_name} has topic {known.topic}")

@@ -139,6 +139,8 @@ async def _carry_out(
             print_report(report, style, console)
         wanted = style is not Style.JSON or report.then is not None
         unwritten = _write_files(report.files, makes_folders=report.makes_folders) if wanted else []
+        for warning in report.warnings:
+            click.echo(f"mqadmin: warning: {warning}", err=True)
         status = _report_failures([*report.failures, *unwritten])
         if status or report.then is None:
             return status

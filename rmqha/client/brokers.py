@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from rmqha.base.ids import MASTER_ID
 from rmqha.client.exchange import Exchange, NotFound, Refused, Unreachable, ask_any, ask_each
 from rmqha.client.routes import TopicRoute
 from rmqha.remoting.bodies import BrokerMemberGroup, ClusterInfo
-from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.codes import RequestCode, ResponseCode
 
 
 def cluster_info(name_servers: tuple[str, ...]) -> Exchange[ClusterInfo]:
@@ -21,7 +22,17 @@ def cluster_info(name_servers: tuple[str, ...]) -> Exchange[ClusterInfo]:
     return ClusterInfo.decode(answer.body)
 
 
-def joined_cluster_info(name_servers: tuple[str, ...]) -> Exchange[ClusterInfo]:
+class JoinedSets(NamedTuple):
+    """The broker sets that several name servers list together, and the failures of the others.
+
+    What a set is that only they know cannot be told: it looks as if it were not there.
+    """
+
+    cluster: ClusterInfo
+    unheard: tuple[RmqhaError, ...]
+
+
+def joined_cluster_info(name_servers: tuple[str, ...]) -> Exchange[JoinedSets]:
     """Ask every name server for its broker sets (106), and join what they say.
 
     One that was started anew lists a set only when its brokers have registered again. Where two
@@ -39,17 +50,35 @@ def joined_cluster_info(name_servers: tuple[str, ...]) -> Exchange[ClusterInfo]:
         cluster = ClusterInfo.decode(answer.body)
         for name, group in cluster.broker_addr_table.items():
             known = sets.setdefault(name, group)
-            joined = {**group.broker_addrs, **known.broker_addrs}
+            joined = _joined_brokers(known.broker_addrs, group.broker_addrs)
             sets[name] = replace(known, broker_addrs=joined)
         for name, members in cluster.cluster_addr_table.items():
             clusters.setdefault(name, set()).update(members)
-    return ClusterInfo(sets, {name: tuple(sorted(found)) for name, found in clusters.items()})
+    joined_clusters = {name: tuple(sorted(found)) for name, found in clusters.items()}
+    return JoinedSets(ClusterInfo(sets, joined_clusters), tuple(failures))
 
 
-def sets_with_topic(name_servers: tuple[str, ...], topic: str) -> Exchange[dict[str, str]]:
+def _joined_brokers(known: Mapping[int, str], more: Mapping[int, str]) -> dict[int, str]:
+    """The brokers of a set by id, each of them once: amid a failover two name servers list one broker
+    under two ids. The master is whoever is called so."""
+    found = dict(known)
+    for broker_id, address in more.items():
+        is_listed = address in found.values()
+        if broker_id in found or (is_listed and broker_id != MASTER_ID):
+            continue
+        found = {number: one for number, one in found.items() if one != address}
+        found[broker_id] = address
+    return found
+
+
+def sets_with_topic(
+    name_servers: tuple[str, ...], topic: str
+) -> Exchange[tuple[dict[str, str], tuple[RmqhaError, ...]]]:
     """The cluster of each broker set that any of the name servers routes a topic to (105).
 
-    One that refuses (17 where it does not know the topic) or is down adds nothing.
+    Returns:
+        These clusters by set, and the failures of name servers that do not say. That one does not
+        know the topic (17) is none.
 
     Raises:
         Unreachable: none of them answered.
@@ -60,7 +89,12 @@ def sets_with_topic(name_servers: tuple[str, ...], topic: str) -> Exchange[dict[
     if not answers and _first_refused(failures) is None:
         raise _unreachable(failures)
     routes = [TopicRoute.decode(answer.body) for _, answer in answers]
-    return {group.broker_name: group.cluster for route in routes for group in route.groups}
+    found = {group.broker_name: group.cluster for route in routes for group in route.groups}
+    return found, tuple(one for one in failures if not _is_unknown(one))
+
+
+def _is_unknown(failure: RmqhaError) -> bool:
+    return isinstance(failure, Refused) and failure.code == ResponseCode.TOPIC_NOT_EXIST
 
 
 def _first_refused(failures: Iterable[RmqhaError]) -> Refused | None:
@@ -106,10 +140,14 @@ class Masters(Struct, frozen=True):
     """The broker sets of a cluster that have a master now, and a failure for each of the others.
 
     Who changes something at all of a cluster has not done so while one of them could not be told.
+
+    Attributes:
+        unheard: failures of name servers; broker sets that they alone know are passed over.
     """
 
     groups: tuple[BrokerMemberGroup, ...]
     failures: tuple[NotFound, ...]
+    unheard: tuple[RmqhaError, ...] = ()
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -123,26 +161,38 @@ def masters(name_servers: tuple[str, ...], cluster_name: str) -> Exchange[Master
     Raises:
         NotFound: no such cluster, or none of its sets has a master.
     """
-    cluster = yield from joined_cluster_info(name_servers)
+    cluster, unheard = yield from joined_cluster_info(name_servers)
     groups = groups_in_cluster(cluster, cluster_name)
     found = tuple(group for group in groups if MASTER_ID in group.broker_addrs)
     if not found:
         raise NotFound(f"no broker set of cluster {cluster_name} has a master")
-    return Masters(
-        found, tuple(without_master(one.broker_name) for one in groups if one not in found)
-    )
+    absent = tuple(without_master(one.broker_name) for one in groups if one not in found)
+    return Masters(found, absent, unheard)
 
 
 def without_master(broker_name: str) -> NotFound:
     """The failure of a broker set whose master died, and nobody has been elected yet."""
-    return NotFound(f"broker set {broker_name} has no master now; try again later")
+    return NotFound(
+        f"broker set {broker_name} has no master now; try again later, or stop its slaves if it is to "
+        "have none any more: name servers then forget it"
+    )
 
 
-def all_addresses(name_servers: tuple[str, ...], cluster_name: str) -> Exchange[tuple[str, ...]]:
-    """Ask all name servers for the addresses of all brokers of a cluster; raises NotFound."""
-    cluster = yield from joined_cluster_info(name_servers)
+def all_addresses(
+    name_servers: tuple[str, ...], cluster_name: str
+) -> Exchange[tuple[tuple[str, ...], tuple[RmqhaError, ...]]]:
+    """Ask all name servers for the addresses of all brokers of a cluster, each of them once.
+
+    Returns:
+        These, and the failures of name servers; brokers that they alone know are passed over.
+
+    Raises:
+        NotFound: no such cluster.
+    """
+    cluster, unheard = yield from joined_cluster_info(name_servers)
     groups = groups_in_cluster(cluster, cluster_name)
-    return tuple(address for group in groups for address in group.broker_addrs.values())
+    found = (address for group in groups for address in group.broker_addrs.values())
+    return tuple(dict.fromkeys(found)), unheard
 
 
 def topic_route(name_servers: tuple[str, ...], topic: str) -> Exchange[TopicRoute]:

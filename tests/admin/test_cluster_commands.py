@@ -19,6 +19,8 @@ from tests.admin.driving import by_code, run, usage_error
 SERVERS = "-n ns:1"
 BROKER = "10.0.0.1:10911"
 RESET_ONE = f"resetOffsetByTime -g G -t T -s 0 -b {BROKER} -q 1"
+QUEUE_1 = b'{"brokerName":"a","queueId":1,"topic":"T"}'
+ENDS_1 = b'{"offsetTable":{%s:{"minOffset":%%d,"maxOffset":%%d}}}' % QUEUE_1
 
 
 def reply(
@@ -322,19 +324,25 @@ def test_consume_when_a_broker_sends_it_back_then_it_ends() -> None:
 # -- offsets -----------------------------------------------------------------------------------------
 
 
+def set_to(offset: int, queue: bytes = QUEUE_1) -> bytes:
+    """222's body of one queue."""
+    return b'{"offsetTable":{%s:%d}}' % (queue, offset)
+
+
 def test_reset_when_one_queue_goes_to_zero_then_it_is_committed() -> None:
     """The Java tool prints it and does nothing: it takes 0 for "not found"."""
-    report, calls = run(RESET_ONE, by_code({29: reply(offset=0), 222: reply()}))
-    assert [29, 222] == [call.command.code for call in calls]
-    assert (calls[1].command.ext_fields or {})["offset"] == "0"
+    table = {29: reply(offset=0), 202: reply(0, ENDS_1 % (0, 5)), 222: reply(0, set_to(0))}
+    report, calls = run(RESET_ONE, by_code(table))
+    assert [29, 202, 222] == [call.command.code for call in calls]
+    assert (calls[2].command.ext_fields or {})["offset"] == "0"
     assert report.plain.endswith("reset consumer offset to 0\n")
 
 
 def test_reset_when_the_broker_does_not_set_one_queue_then_nothing_is_changed() -> None:
     """15 is taken for whatever offset and queue: sent first, it moved what was refused then."""
-    words = "offset 99 is not in queue 1: 0 to 5"
-    with pytest.raises(Refused, match=words):
-        run(f"{RESET_ONE} -o 99", by_code({222: reply(29, remark=words)}))
+    table = {202: reply(0, ENDS_1 % (0, 99)), 222: reply(29, remark="not in it any more")}
+    with pytest.raises(Refused, match="not in it any more"):
+        run(f"{RESET_ONE} -o 99", by_code(table))
 
 
 @pytest.mark.parametrize(
@@ -346,28 +354,27 @@ def test_reset_when_the_broker_does_not_set_one_queue_then_nothing_is_changed() 
 def test_reset_when_one_queue_needs_a_member_then_its_offset_is_stored_if_it_can_be(
     offset: int, queue: int, words: str | None
 ) -> None:
-    """206 of brokers before 5.2; whatever there is of the queue is looked at here."""
-    rows = b'{"offsetTable":{{"brokerName":"a","queueId":1,"topic":"T"}:{"minOffset":2,"maxOffset":5}}}'
-    table = {222: reply(206, remark="not online"), 202: reply(0, rows), 15: reply()}
+    """206 of brokers before 5.2. Others as well take queues and offsets that they do not have."""
+    table = {222: reply(206, remark="not online"), 202: reply(0, ENDS_1 % (2, 5)), 15: reply()}
     line = f"resetOffsetByTime -g G -t T -s 0 -b {BROKER} -q {queue} -o {offset}"
     if words is not None:
-        del table[15]
+        del table[15], table[222]
         with pytest.raises(NotFound, match=words):
             run(line, by_code(table))
         return
     _, calls = run(line, by_code(table))
-    assert [222, 202, 15] == [call.command.code for call in calls]
+    assert [202, 222, 15] == [call.command.code for call in calls]
     assert (calls[2].command.ext_fields or {})["commitOffset"] == str(offset)
 
 
 @pytest.mark.parametrize(
     ("stored", "after", "codes"),
     [
-        (2, 2, [29, 14]),
-        (3, 3, [29, 14]),
-        (4, 4, [29, 14, 222]),
-        (7, 4, [29, 14, 222]),
-        (None, 4, [29, 14, 222]),
+        (2, 2, [29, 202, 14]),
+        (3, 3, [29, 202, 14]),
+        (4, 4, [29, 202, 14, 222]),
+        (7, 4, [29, 202, 14, 222]),
+        (None, 4, [29, 202, 14, 222]),
     ],
 )
 def test_reset_when_one_queue_may_only_go_back_then_it_does_not_go_on(
@@ -375,23 +382,28 @@ def test_reset_when_one_queue_may_only_go_back_then_it_does_not_go_on(
 ) -> None:
     """Neither Java's tool nor a broker looks at -f where one queue is meant."""
     was = reply(22) if stored is None else reply(offset=stored)
-    table = {29: reply(offset=4), 14: was, 222: reply()}
+    table = {
+        29: reply(offset=4), 202: reply(0, ENDS_1 % (0, 5)), 14: was, 222: reply(0, set_to(4)),
+    }  # fmt: skip
     report, calls = run(f"{RESET_ONE} -f false", by_code(table))
     assert codes == [call.command.code for call in calls]
     assert report.data["queues"][0]["offset"] == after
-    assert (calls[1].command.ext_fields or {})["setZeroIfNotFound"] == "false"
+    assert (calls[2].command.ext_fields or {})["setZeroIfNotFound"] == "false"
 
 
 def test_reset_when_where_the_group_is_cannot_be_told_then_nothing_is_changed() -> None:
+    table = {
+        29: reply(offset=4), 202: reply(0, ENDS_1 % (0, 5)), 14: reply(1, remark="broken"),
+    }  # fmt: skip
     with pytest.raises(Refused, match="broken"):
-        run(f"{RESET_ONE} -f false", by_code({29: reply(offset=4), 14: reply(1, remark="broken")}))
+        run(f"{RESET_ONE} -f false", by_code(table))
 
 
 def test_reset_when_the_topic_is_static_then_all_requests_mean_the_brokers_own_queue() -> None:
     """222 has always; 29 and 15 name logical queues else, and two queues were moved."""
-    rows = b'{"offsetTable":{{"brokerName":"a","queueId":1,"topic":"T"}:{"minOffset":0,"maxOffset":5}}}'
     table = {
-        29: reply(offset=4), 14: reply(offset=5), 222: reply(206), 202: reply(0, rows), 15: reply(),
+        29: reply(offset=4), 14: reply(offset=5), 222: reply(206), 202: reply(0, ENDS_1 % (0, 5)),
+        15: reply(),
     }  # fmt: skip
     _, calls = run(f"{RESET_ONE} -f false", by_code(table))
     assert {
@@ -412,6 +424,8 @@ def test_reset_when_the_broker_wants_a_member_then_offsets_are_set_one_by_one() 
     report, calls = run(f"resetOffsetByTime {SERVERS} -g G -t T -s 1 -f false", by_code(table))
     commits = [c.command.ext_fields or {} for c in calls if c.command.code == 15]
     assert [(one["queueId"], one["commitOffset"]) for one in commits] == [("0", "4")]
+    asked = [c.command.ext_fields or {} for c in calls if c.command.code == 29]
+    assert [one["lo"] for one in asked] == ["false"] * 2, "of a static topic, as what is stored"
     assert [(one["queueId"], one["resetOffset"]) for one in report.data["queues"]] == [
         (0, 4), (1, 2),
     ]  # fmt: skip

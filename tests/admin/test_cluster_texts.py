@@ -33,6 +33,10 @@ def _zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 SHOWN = next(one.answers[0][2] for one in CLUSTER if one.line[0] == "topicStatus")
 """The route of an ordinary topic."""
+_ENDS = b'{"offsetTable":{%s}}' % b",".join(
+    b'{"brokerName":"broker-a","queueId":%d,"topic":"Shown"}:{"minOffset":0,"maxOffset":3}' % one
+    for one in range(2)
+)
 
 
 def replay(captured: Captured) -> tuple[Any, list[Call]]:
@@ -46,6 +50,8 @@ def replay(captured: Captured) -> tuple[Any, list[Call]]:
             return SHOWN
         if captured.line[0] == "brokerConsumeStats" and call.command.code == 28:
             return call.command.reply(0)  # whether the broker hangs is asked since then
+        if captured.line[0] == "resetOffsetByTime" and call.command.code == 202:
+            return call.command.reply(0, body=_ENDS)  # whether it has queue and offset, since then
         address, code, reply = next(left)
         if captured.line[0] == "resetOffsetByTime" and (code, call.command.code) == (15, 222):
             address, code, reply = next(left)  # theirs sends 15 before anybody has looked at it

@@ -198,6 +198,23 @@ def test_progress_of_all_when_a_group_cannot_be_asked_for_then_that_is_told() ->
     assert report.plain.splitlines()[1].split() == ["G", "0", "OFFLINE", "-", "-"]
 
 
+def test_progress_of_all_when_a_broker_is_down_then_it_is_asked_once_and_told_once() -> None:
+    """Each question waits for its timeout: fifty groups waited for five minutes."""
+
+    def routes(call: Call) -> RemotingCommand:
+        topic = (call.command.ext_fields or {})["topic"]
+        return route("a", "b")(call) if topic.startswith("%RETRY%") else reply(17)(call)
+
+    topics = [f"%RETRY%G{number}" for number in range(50)]
+    answer = groups("b:1", _206=reply(0, {"topicList": topics}), _105=routes)
+    report, calls = run(f"consumerProgress {SERVERS}", answer)
+    assert [call.address for call in calls].count("b:1") == 1
+    assert [call.address for call in calls].count("a:1") == 100
+    assert down_words(report) == ["b:1 is down"]
+    assert {one["complete"] for one in report.data} == {False}
+    assert {one["diffTotal"] for one in report.data} == {1_000_000}
+
+
 @pytest.mark.parametrize(("first", "failure"), [(206, None), (None, None), (206, "b"), (None, "b")])
 def test_members_when_the_first_broker_knows_none_then_the_next_is_asked(
     first: int | None, failure: str | None

@@ -66,6 +66,22 @@ def test_history_when_the_set_is_unknown_or_the_count_is_none_then_an_error() ->
     usage_error("electionHistory -a a:1 -m 0")
 
 
+@pytest.mark.parametrize("body", [b"", b"nothing", b'{"candidates":[{}]}', b"[]"])
+def test_election_when_refused_and_what_speaks_against_it_cannot_be_read_then_the_refusal_stays(
+    body: bytes,
+) -> None:
+    """It is what was asked for; why is more than that."""
+    controller = Controller()
+
+    def answer(call: Call) -> RemotingCommand:
+        if call.command.code == 60012:
+            return call.command.reply(0, body=body)
+        return controller(call)
+
+    with pytest.raises(Refused, match="Failed to elect a new master"):
+        run("electMaster -a a:1 -bn broker-a -c DefaultCluster -b 1", answer)
+
+
 def test_dry_run_when_asked_then_the_answer_is_that_of_the_election_and_nothing_moves() -> None:
     """The words of before must be those of after."""
     controller = Controller()

@@ -45,11 +45,36 @@ def test_sets_when_name_servers_differ_then_joined_and_the_first_counts() -> Non
     """One may not have heard yet that another broker is the master."""
     first = cluster(group("a", _0="a:2"))
     second = cluster(group("a", _0="a:1", _2="a:3"), group("b", _0="b:1"))
-    found, calls = drive(joined_cluster_info(SERVERS), saying(n1=first, n2=second))
+    (found, unheard), calls = drive(joined_cluster_info(SERVERS), saying(n1=first, n2=second))
     assert [call.address for call in calls] == [*SERVERS]
     addresses = {name: dict(one.broker_addrs) for name, one in found.broker_addr_table.items()}
     assert addresses == {"a": {0: "a:2", 2: "a:3"}, "b": {0: "b:1"}}
     assert found.cluster_addr_table == {"C": ("a", "b")}
+    assert unheard == ()
+
+
+def test_sets_when_a_name_server_is_down_then_the_others_tell_and_it_is_named() -> None:
+    (found, unheard), _ = drive(
+        joined_cluster_info(SERVERS), saying(n2=cluster(group("a", _0="a:1")))
+    )
+    assert ([*found.broker_addr_table], [*map(str, unheard)]) == (["a"], ["n1:1 is down"])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "joined"),
+    [
+        ({"_0": "b", "_1": "a"}, {"_0": "a", "_2": "b"}, {0: "b", 1: "a"}),
+        ({"_1": "a", "_2": "b"}, {"_0": "a", "_2": "b"}, {0: "a", 2: "b"}),
+        ({"_0": "a", "_2": "b"}, {"_1": "a", "_2": "b"}, {0: "a", 2: "b"}),
+    ],
+)
+def test_sets_when_two_name_servers_list_a_broker_under_two_ids_then_it_is_there_once(
+    first: dict[str, str], second: dict[str, str], joined: dict[int, str]
+) -> None:
+    """One has heard of the failover, and the other not yet. A broker was told twice."""
+    answer = saying(n1=cluster(group("s", **first)), n2=cluster(group("s", **second)))
+    (found, _), _ = drive(joined_cluster_info(SERVERS), answer)
+    assert dict(found.broker_addr_table["s"].broker_addrs) == joined
 
 
 @pytest.mark.parametrize(
@@ -70,13 +95,16 @@ def test_sets_when_nobody_tells_then_it_is_said_why(
 def test_topic_when_name_servers_differ_then_it_is_where_any_says() -> None:
     one, two = ({"brokerDatas": [group(name, _0=f"{name}:1")], "queueDatas": []} for name in "ab")
     found, _ = drive(sets_with_topic(SERVERS, "T"), saying(n1=one, n2=two))
-    assert found == {"a": "C", "b": "C"}
+    assert found == ({"a": "C", "b": "C"}, ())
     found, _ = drive(sets_with_topic(SERVERS, "T"), saying(n1=17, n2=two))
-    assert found == {"b": "C"}
+    assert found == ({"b": "C"}, ())
 
 
 def test_topic_when_nobody_knows_it_then_it_is_nowhere_and_else_unknown() -> None:
     """That all are down says nothing of the topic."""
-    assert drive(sets_with_topic(SERVERS, "T"), saying(n1=17))[0] == {}
+    (found, unheard), _ = drive(sets_with_topic(SERVERS, "T"), saying(n1=17))
+    assert (found, [*map(str, unheard)]) == ({}, ["n2:1 is down"])
+    (found, unheard), _ = drive(sets_with_topic(SERVERS, "T"), saying(n1=17, n2=1))
+    assert (found, [type(one) for one in unheard]) == ({}, [Refused])
     with pytest.raises(Unreachable, match="n1:1 is down; n2:1 is down"):
         drive(sets_with_topic(SERVERS, "T"), saying())

@@ -394,6 +394,19 @@ async def test_one_that_refuses_beside_one_that_is_down_exits_with_1(cluster: Cl
         assert (result.exit_code, len(result.stderr.splitlines())) == (1, 2)
 
 
+async def test_name_server_that_is_down_beside_one_that_answers_is_a_warning(
+    cluster: Cluster,
+) -> None:
+    """One of three that is down must not fail every script."""
+    cluster.replies[28] = lambda command: command.reply(0, body=b"{}")
+    nobody = free_address()
+    result = await mqadmin("brokerStatus", "-n", f"{nobody};{cluster.address}",
+                           "-c", "DefaultCluster")  # fmt: skip
+    assert (result.exit_code, len(result.stderr.splitlines())) == (0, 1)
+    assert result.stderr.startswith("mqadmin: warning: ")
+    assert nobody in result.stderr
+
+
 async def test_unreadable_answer_exits_with_1(cluster: Cluster) -> None:
     """Not with a traceback."""
     cluster.replies[1006] = lambda command: command.reply(0, body=b"<html>")

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from rmqha.client.exchange import Call, Unreachable
+from rmqha.remoting import fastjson
 from rmqha.remoting.command import RemotingCommand
 from rmqha.statictopic.known import histories
 from rmqha.statictopic.rules import topic_error
@@ -134,6 +135,35 @@ def test_drain_when_javas_old_master_takes_what_it_is_told_then_the_new_one_is_t
     created.brokers["a"].ends = dict.fromkeys(range(4), (0, 50_000))
     replace_javas(created, code)
     *_, last = created.run(f"{DRAIN} -b b")
+    assert last.data["finished"] is True
+    begins = [one[-1].logic_offset for one in histories(created.known()).values()]
+    assert begins == [60_000] * 4
+    assert_whole(created)
+
+
+@pytest.mark.parametrize("servers", ["new:1;ns:1", "ns:1;new:1"])
+def test_drain_when_a_name_server_lacks_the_set_then_the_others_say_that_it_has_another_master(
+    created: StaticCluster, servers: str
+) -> None:
+    """It was started anew. That it does not list a set is no word for the master of before."""
+    created.brokers["a"].ends = dict.fromkeys(range(4), (0, 50_000))
+    replace_javas(created, 513)
+    answer = created.answer
+
+    def listing(call: Call) -> RemotingCommand:
+        if call.address != "new:1":
+            return answer(call)
+        if call.command.code != 106:
+            return call.command.reply(17, "no such topic")
+        groups = {
+            name: {"brokerAddrs": {"0": f"{name}:1"}, "brokerName": name, "cluster": "C"}
+            for name in "bc"
+        }
+        body = {"brokerAddrTable": groups, "clusterAddrTable": {"C": ["b", "c"]}}
+        return call.command.reply(0, body=fastjson.dumps(body))
+
+    created.answer = listing  # type: ignore[method-assign]
+    *_, last = created.run(f"migrateLogicalQueue -n {servers} -t {TOPIC} -fb a -b b -c C")
     assert last.data["finished"] is True
     begins = [one[-1].logic_offset for one in histories(created.known()).values()]
     assert begins == [60_000] * 4

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rmqha.client.exchange import Call, NotFound
 from rmqha.remoting.command import RemotingCommand
 from tests.admin.driving import HERE, Answer, by_code, run
-from tests.admin.test_cluster_commands import reply, stored
+from tests.admin.test_cluster_commands import reply, route, stored
 
 SERVERS = "-n ns:1 -t T"
 MOCK = "__syslo__global__"
@@ -132,11 +132,21 @@ def test_consume_when_the_topic_is_static_then_offsets_are_logical(
     assert len(calls) < 16
 
 
-def test_consume_when_a_leader_sends_it_back_then_it_ends() -> None:
+@pytest.mark.parametrize("beyond", [0, 99])
+def test_consume_when_a_leader_sends_it_back_or_beyond_the_end_then_it_ends(beyond: int) -> None:
     table = {
         105: mapped_route(), 31: reply(offset=0), 30: reply(offset=4),
-        11: reply(21, nextBeginOffset=0),
+        11: reply(21, nextBeginOffset=beyond),
     }  # fmt: skip
     report, calls = run(f"consumeMessage {SERVERS} -b a", by_code(table))
     assert [105, 31, 30, 11] == [call.command.code for call in calls]
     assert "print msg finished. status=OFFSET_ILLEGAL" in report.plain
+
+
+def test_consume_when_an_ordinary_queue_does_not_have_the_offset_then_it_ends() -> None:
+    """As Java's tool. It has no gaps: messages were deleted meanwhile, from its beginning on."""
+    table = {105: route("a"), 31: reply(offset=0), 30: reply(offset=4),
+             11: reply(21, nextBeginOffset=2)}  # fmt: skip
+    report, calls = run(f"consumeMessage {SERVERS} -b a -i 0", by_code(table))
+    assert [105, 31, 30, 11] == [call.command.code for call in calls]
+    assert "print msg finished. status=OFFSET_ILLEGAL, offset=2" in report.plain

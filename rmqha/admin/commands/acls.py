@@ -37,14 +37,14 @@ def _putting(verb: str, code: RequestCode) -> Callable[..., Exchange[Report]]:
     ) -> Exchange[Report]:  # fmt: skip
         if not resources or not actions:
             raise click.UsageError("give resources with -r and actions with -a")
-        addresses, _ = yield from places(name_servers, broker_address, cluster_name, masters=False)
+        found = yield from places(name_servers, broker_address, cluster_name, masters=False)
         more = {"sourceIps": list(source_ips)} if source_ips else {}
         entries = [
             {"actions": list(actions), "decision": decision, "resource": one, **more}
             for one in resources
         ]
         body = {"policies": [{"entries": entries}], "subject": subject}
-        return (yield from change(verb, addresses, code, body, subject=subject))
+        return (yield from change(verb, found, code, body, subject=subject))
 
     return run
 
@@ -54,12 +54,12 @@ def _delete(
     resource: str | None,
 ) -> Exchange[Report]:  # fmt: skip
     """One resource's entry, or all."""
-    addresses, _ = yield from places(name_servers, broker_address, cluster_name, masters=False)
+    found = yield from places(name_servers, broker_address, cluster_name, masters=False)
     fields: dict[str, FieldValue] = {"subject": subject}
     if resource is not None:
         fields["resource"] = resource
     code = RequestCode.AUTH_DELETE_ACL
-    return (yield from change("delete acl", addresses, code, None, **fields))
+    return (yield from change("delete acl", found, code, None, **fields))
 
 
 def _get(
@@ -104,7 +104,8 @@ def _all_of(found: Places, code: RequestCode, fields: dict[str, str]) -> Exchang
         tables.append(Table(address, tuple(one[1:] for one in _HEAD), rows))
     if len(failures) == len(found.addresses):
         raise failures[0]
-    return Report(plain, data, tuple(tables), (*failures, *found.failures))
+    failed = (*failures, *found.failures)
+    return Report(plain, data, tuple(tables), failed, warnings=found.warnings)
 
 
 def _rows(acl: Members) -> list[tuple[str, str, str, str, str, str]]:

@@ -21,8 +21,8 @@ def run(
         click.UsageError: neither broker nor cluster, or both.
         NotFound: no such cluster.
     """
-    addresses, _ = yield from places(name_servers, broker_address, cluster_name, masters=False)
-    answers, failures = yield from ask_each(addresses, RequestCode.GET_BROKER_RUNTIME_INFO)
+    found_at = yield from places(name_servers, broker_address, cluster_name, masters=False)
+    answers, failures = yield from ask_each(found_at.addresses, RequestCode.GET_BROKER_RUNTIME_INFO)
     found = {
         address: dict(sorted(decode_table(answer.body).items())) for address, answer in answers
     }
@@ -35,7 +35,7 @@ def run(
         Table(address, ("Key", "Value"), list(figures.items()))
         for address, figures in found.items()
     )
-    return Report(plain, found, tables, tuple(failures))
+    return Report(plain, found, tables, tuple(failures), warnings=found_at.warnings)
 
 
 SPEC = CommandSpec("brokerStatus", "Show all figures of brokers.", place_options, run)

@@ -68,7 +68,7 @@ def run(
     if group is None:
         if topic or show_client_ip:
             raise click.UsageError("-t and -s need a group with -g")
-        return (yield from _all_groups(servers))
+        return (yield from _asking_the_dead_once(_all_groups(servers)))
     stats, failures = yield from consume_stats(servers, group, topic, cluster_name)
     stats, silent = yield from as_members_see(servers, stats)
     owners = (yield from _owners(servers, group)) if show_client_ip else {}
@@ -137,6 +137,27 @@ def _owners(name_servers: tuple[str, ...], group: str) -> Exchange[dict[QueueKey
     return owners
 
 
+def _asking_the_dead_once(exchange: Exchange[Report]) -> Exchange[Report]:
+    """Carry it out, and ask nobody again who did not answer: each question waits for its timeout."""
+    dead: dict[str, Unreachable] = {}
+    try:
+        call = next(exchange)
+        while True:
+            try:
+                known = dead.get(call.address)
+                if known is not None:
+                    raise known
+                answer = yield call
+            except Unreachable as error:
+                dead[call.address] = error
+                call = exchange.throw(error)
+            else:
+                call = exchange.send(answer)
+    except StopIteration as end:
+        report: Report = end.value
+        return report
+
+
 def _all_groups(name_servers: tuple[str, ...]) -> Exchange[Report]:
     topics = yield from all_topics(name_servers)
     rows, data = [], []
@@ -145,7 +166,7 @@ def _all_groups(name_servers: tuple[str, ...]) -> Exchange[Report]:
         if not name.startswith(RETRY_PREFIX):
             continue
         found = yield from _group(name_servers, name.removeprefix(RETRY_PREFIX))
-        failures += found.failures
+        failures = _joined(failures, found.failures)
         rows.append(found.row())
         data.append(found.data())
     plain = _ALL_HEAD % tuple(f"#{column}" for column in _ALL_COLUMNS)

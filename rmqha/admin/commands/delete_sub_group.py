@@ -35,12 +35,15 @@ def run(
         click.UsageError: neither broker nor cluster, or both.
         NotFound: no such cluster.
     """
-    addresses, absent = yield from places(name_servers, broker_address, cluster_name, masters=True)
+    found = yield from places(name_servers, broker_address, cluster_name, masters=True)
     where = f" in cluster [{cluster_name}]" if cluster_name else ""
     done, failures = yield from ask_each(
-        addresses, RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=group, cleanOffset=remove_offset
+        found.addresses,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        groupName=group,
+        cleanOffset=remove_offset,
     )
-    failures += absent
+    failures += found.failures
     brokers = [address for address, _ in done]
     plain = "".join(
         f"delete subscription group [{group}] from broker [{address}]{where} success.\n"
@@ -55,7 +58,7 @@ def run(
     rows = [(group, "group", address) for address in brokers]
     rows += [(topic, "topic", cluster_name or "") for topic in topics]
     tables = (Table("Deleted", ("Name", "What", "At"), rows),) if rows else ()
-    return Report(plain, data, tables, tuple(failures))
+    return Report(plain, data, tables, tuple(failures), warnings=found.warnings)
 
 
 def _delete_topics(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from rmqha.admin.places import Places
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
@@ -25,7 +26,7 @@ def run(name_servers: tuple[str, ...] | None, topic: str, cluster_name: str) -> 
         NotFound: no such cluster.
     """
     servers = need_name_servers(name_servers)
-    found = yield from masters(servers, cluster_name)
+    found = Places.of((yield from masters(servers, cluster_name)))
     code = RequestCode.DELETE_TOPIC_IN_BROKER
     done, failures = yield from ask_each(found.addresses, code, topic=topic)
     failures += found.failures
@@ -43,7 +44,7 @@ def run(name_servers: tuple[str, ...] | None, topic: str, cluster_name: str) -> 
     rows = [(topic, "broker", address) for address in brokers]
     rows += [(topic, "name server", address) for address in forgotten]
     tables = (Table("Deleted", ("Topic", "At", "Address"), rows),) if rows else ()
-    return Report(plain, data, tables, tuple(failures))
+    return Report(plain, data, tables, tuple(failures), warnings=found.warnings)
 
 
 def _options() -> list[click.Option]:

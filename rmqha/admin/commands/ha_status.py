@@ -44,13 +44,13 @@ def run(
     found = Places((broker_address or "",))
     if not broker_address:
         now = yield from masters(need_name_servers(name_servers), cluster_name or "")
-        found = Places(now.addresses, now.failures)
-    addresses, absent = found
-    answers, failures = yield from ask_each(addresses, RequestCode.GET_BROKER_HA_STATUS)
+        found = Places.of(now)
+    answers, failures = yield from ask_each(found.addresses, RequestCode.GET_BROKER_HA_STATUS)
     parts = [_part(address, ha_document(answer.body)) for address, answer in answers]
     plain = "".join(part.plain for part in parts)
     tables = tuple(table for part in parts for table in part.tables)
-    return Report(plain, [part.data for part in parts], tables, (*failures, *absent))
+    data = [part.data for part in parts]
+    return Report(plain, data, tables, (*failures, *found.failures), warnings=found.warnings)
 
 
 def _part(address: str, info: dict[str, Any]) -> Report:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import click
 from msgspec.structs import replace
 
-from rmqha.admin.commands.consume_stats import stats_at
+from rmqha.admin.commands.consume_stats import connection_at, stats_at
 from rmqha.admin.commands.message_calls import offset_at
 from rmqha.admin.java_text import clipped, parse_time, yes_no
 from rmqha.admin.report import Report, Table
@@ -36,12 +36,19 @@ from rmqha.remoting.headers import INT32_MAX, ext_fields, long_field
 
 _OFFLINE = 206
 _NONE = -1  # the field's value for "not given"
+_END = -1  # the timestamp that means the end of each queue
+_NO_OFFSET = "THe consumer group <"
+"""How 222's refusal begins where a queue has no offset of the group, RocketMQ before 5.2."""
 _FORMAT = "%-40s  %-40s  %-40s\n"
 _COLUMNS = ("brokerName", "queueId", "offset")
 _OLD_FORMAT = "%-20s  %-20s  %-20s  %-20s  %-20s  %-20s\n"
 _OLD_COLUMNS = (
     "brokerName", "queueId", "brokerOffset", "consumerOffset", "timestampOffset", "resetOffset",
 )  # fmt: skip
+
+
+class WholeGroups(RmqhaError):
+    """A broker sets all queues of a group or none."""
 
 
 class _Wish(NamedTuple):
@@ -165,14 +172,16 @@ def _one_queue(wish: _Wish, address: str, queue_id: int, offset: int | None) -> 
     Java's tool sends 15 first, which brokers take for whatever queue and offset.
 
     Raises:
-        NotFound: the broker has no such queue, or not the offset, where that is found out here.
+        NotFound: the broker has no such queue, or not the offset.
         Refused: the broker does not set it, which has changed nothing.
+        WholeGroups: it sets all queues or none.
     """
     if offset is None:
         search = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
         offset = yield from offset_at(
             address, search, wish.topic, queue_id, wish.stamp_ms, physical=True
         )
+    yield from _need_offset(address, wish.topic, queue_id, offset)
     # Brokers do not look at isForce here.
     stored = None if wish.force else (yield from _stored(address, wish, queue_id))
     words = f"reset consumer offset to {offset}\n"
@@ -204,27 +213,66 @@ def _stored(address: str, wish: _Wish, queue_id: int) -> Exchange[int | None]:
     return long_field(answer.ext_fields, "offset", None)
 
 
+def _need_offset(address: str, topic: str, queue_id: int, offset: int) -> Exchange[None]:
+    """Make sure that a broker has a queue, and the offset in it (202): Java's take one beyond the end,
+    and every offset of a queue that there is not, if it is 0 or 1.
+
+    Raises:
+        NotFound: it has not.
+    """
+    ends, _ = yield from topic_stats(address, topic)
+    found = next((one for key, one in ends.items() if key.queue_id == queue_id), None)
+    if found is None:
+        raise NotFound(f"{address} has no queue {queue_id} of {topic}")
+    if not found.min_offset <= offset <= found.max_offset:
+        raise NotFound(
+            f"offset {offset} is not in queue {queue_id}: {found.min_offset} to {found.max_offset}"
+        )
+
+
 def _set_one(wish: _Wish, address: str, queue_id: int, offset: int) -> Exchange[None]:
+    """Set a queue that the broker has, by itself (222), else where nobody is online by storing it (15).
+
+    Java's brokers of 5.1 look past queue and offset while ``useServerSideResetOffset`` is off, as it is
+    by default, and tell members all queues of the time that is given. So the one is given, the end and
+    only backwards, that has them told where they are.
+    """
     fields = ext_fields(
-        topic=wish.topic, group=wish.group, timestamp=0, isForce=wish.force, queueId=queue_id,
+        topic=wish.topic, group=wish.group, timestamp=_END, isForce=False, queueId=queue_id,
         offset=offset,
     )  # fmt: skip
     request = RemotingCommand(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext_fields=fields)
     try:
-        yield from ask(address, request)
+        answer = yield from ask(address, request)
     except Refused as error:
-        if error.code != _OFFLINE:
+        if not (yield from _may_store(error, address, wish.group)):
             raise
-        ends, _ = yield from topic_stats(address, wish.topic)
-        found = next((one for key, one in ends.items() if key.queue_id == queue_id), None)
-        if found is None:
-            raise NotFound(f"{address} has no queue {queue_id} of {wish.topic}") from None
-        if not found.min_offset <= offset <= found.max_offset:
-            raise NotFound(
-                f"offset {offset} is not in queue {queue_id}: {found.min_offset} to "
-                f"{found.max_offset}"
-            ) from None
         yield from _commit(address, wish.group, wish.topic, queue_id, offset)
+        return
+    done = [(key.queue_id, value) for key, value in decode_reset(answer.body).items()]
+    if done != [(queue_id, offset)]:
+        raise WholeGroups(
+            f"{address} resets whole groups only while members are online: queue {queue_id} of "
+            f"{wish.topic} was not set; stop the members and try again"
+        )
+
+
+def _may_store(error: Refused, address: str, group: str) -> Exchange[bool]:
+    """Whether an offset can be stored instead: nobody is online who would commit another one.
+
+    Brokers before 5.2 refuse a group that has no offset in some queue, before they look for members.
+    """
+    if error.code == _OFFLINE:
+        return True
+    if error.code != ResponseCode.SYSTEM_ERROR or _NO_OFFSET not in error.remark:
+        return False
+    try:
+        yield from connection_at(address, group)
+    except NotFound:
+        return True
+    except Refused as refused:
+        return refused.code == _OFFLINE
+    return False
 
 
 def _commit(

@@ -43,11 +43,9 @@ def run(
     if not _KEY.fullmatch(key):
         # "a=b" would change another setting than the one that was typed.
         raise click.UsageError(f"-k {key!r} is not a setting's name")
-    addresses, absent = yield from places(
-        name_servers, broker_address, cluster_name, masters=not update_all
-    )
+    found = yield from places(name_servers, broker_address, cluster_name, masters=not update_all)
     body = format_properties({key: value.strip()}).encode()
-    done, failures = yield from ask_each(addresses, RequestCode.UPDATE_BROKER_CONFIG, body)
+    done, failures = yield from ask_each(found.addresses, RequestCode.UPDATE_BROKER_CONFIG, body)
     updated = [address for address, answer in done if not answer.remark]
     kept = [(address, key, value, answer.remark) for address, answer in done if answer.remark]
     plain = "".join(f"update broker config success, {address}\n" for address, _ in done)
@@ -60,7 +58,8 @@ def run(
         "key": key, "value": value.strip(),
     }  # fmt: skip
     shown = tuple(table for table in tables if table.rows)
-    return Report(plain, data, shown, (*failures, *absent))
+    failed = (*failures, *found.failures)
+    return Report(plain, data, shown, failed, warnings=found.warnings)
 
 
 def _options() -> list[click.Option]:

@@ -53,10 +53,10 @@ def run(
         "groupSysFlag": 0,
         **settings,
     }
-    addresses, absent = yield from places(name_servers, broker_address, cluster_name, masters=True)
+    found = yield from places(name_servers, broker_address, cluster_name, masters=True)
     body = fastjson.dumps(dict(sorted(config.items())))
     done, failures = yield from ask_each(
-        addresses, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body
+        found.addresses, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body
     )
     updated = [address for address, _ in done]
     plain = "".join(f"create subscription group to {address} success.\n" for address in updated)
@@ -67,7 +67,8 @@ def run(
     )
     data = {"updated": updated, **config}
     text = f"{plain}{_text(config)}\n" if updated else ""
-    return Report(text, data, tables if updated else (), (*failures, *absent))
+    shown, failed = tables if updated else (), (*failures, *found.failures)
+    return Report(text, data, shown, failed, warnings=found.warnings)
 
 
 def _policy(text: str | None) -> dict[str, Any]:

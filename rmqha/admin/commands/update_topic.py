@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rmqha.admin.java_text import map_text, yes_no
 from rmqha.admin.places import Places
@@ -117,7 +118,7 @@ def run(
     names = []
     if cluster_name:
         now = yield from masters(servers, cluster_name)
-        found, names = Places(now.addresses, now.failures), [one.broker_name for one in now.groups]
+        found, names = Places.of(now), [one.broker_name for one in now.groups]
     elif order:
         names = [(yield from _name_of(servers, found.addresses[0]))]
     done, failures = yield from ask_each(
@@ -134,7 +135,8 @@ def run(
         kind = "cluster" if cluster_name else "broker"
         order_line = f"set {kind} orderConf. isOrder=true, orderConf=[{order_conf}]\n"
     text = "".join([*lines, order_line] if cluster_name else [order_line, *lines])
-    return _report(config, updated, f"{text}{config}\n" if updated else "", failures)
+    report = _report(config, updated, f"{text}{config}\n" if updated else "", failures)
+    return replace(report, warnings=found.warnings)
 
 
 def _report(

@@ -41,10 +41,10 @@ def run(
         click.UsageError: neither broker nor cluster, or both.
         NotFound: no such cluster; nobody has the topic.
     """
-    addresses, absent = yield from places(name_servers, broker_address, cluster_name, masters=True)
+    asked = yield from places(name_servers, broker_address, cluster_name, masters=True)
     changed: list[tuple[str, int, TopicConfig]] = []
-    failures: list[RmqhaError] = [*absent]
-    for address in addresses:
+    failures: list[RmqhaError] = [*asked.failures]
+    for address in asked.addresses:
         try:
             found = yield from _change(address, topic, perm)
         except (Refused, Unreachable) as error:
@@ -54,7 +54,8 @@ def run(
             changed.append((address, *found))
     if not changed and not failures:
         raise NotFound(f"no broker that was asked has the topic {topic}")
-    return _report(topic, perm, changed, failures, of_cluster=bool(cluster_name))
+    report = _report(topic, perm, changed, failures, of_cluster=bool(cluster_name))
+    return replace(report, warnings=asked.warnings)
 
 
 def _report(

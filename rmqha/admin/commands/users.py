@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rmqha.admin.java_text import null
-from rmqha.admin.places import place_options, places
+from rmqha.admin.places import Places, place_options, places
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
@@ -30,17 +30,17 @@ _HEAD = "#UserName", "#Password", "#UserType", "#UserStatus"
 
 
 def change(
-    verb: str, addresses: Iterable[str], code: RequestCode, body: Members | None,
+    verb: str, found: Places, code: RequestCode, body: Members | None,
     **fields: FieldValue,
 ) -> Exchange[Report]:  # fmt: skip
     """Send a change to each; what the Java tool prints of those that have done it."""
     data = b"" if body is None else fastjson.dumps({k: v for k, v in body.items() if v is not None})
-    done, failures = yield from ask_each(addresses, code, data, **fields)
+    done, failures = yield from ask_each(found.addresses, code, data, **fields)
     changed = [address for address, _ in done]
     table = Table("Done", ("Broker", "What"), [(one, verb) for one in changed])
     return Report(
         "".join(f"{verb} to {one} success.\n" for one in changed),
-        {"done": changed}, (table,) if changed else (), tuple(failures),
+        {"done": changed}, (table,) if changed else (), tuple(failures), warnings=found.warnings,
     )  # fmt: skip
 
 
@@ -87,12 +87,10 @@ def _changing(verb: str, code: RequestCode) -> Callable[..., Exchange[Report]]:
         given = [password, user_type, user_status]
         if code is RequestCode.AUTH_UPDATE_USER and given.count(None) != len(given) - 1:
             raise click.UsageError("give one of -p, -t and -s")
-        addresses, _ = yield from places(name_servers, broker_address, cluster_name, masters=False)
+        found = yield from places(name_servers, broker_address, cluster_name, masters=False)
         body = dict(zip(_USER, (username, password, user_type, user_status), strict=True))
         deletes = code is RequestCode.AUTH_DELETE_USER
-        return (
-            yield from change(verb, addresses, code, None if deletes else body, username=username)
-        )
+        return (yield from change(verb, found, code, None if deletes else body, username=username))
 
     return run
 
@@ -114,27 +112,28 @@ def _get(
     username: str | None,
 ) -> Exchange[Report]:
     """One user, of the first master that has it."""
-    addresses, absent = yield from places(name_servers, broker_address, cluster_name, masters=True)
-    _, users = yield from first_found(addresses, RequestCode.AUTH_GET_USER, username=username or "")
+    asked = yield from places(name_servers, broker_address, cluster_name, masters=True)
+    code = RequestCode.AUTH_GET_USER
+    _, users = yield from first_found(asked.addresses, code, username=username or "")
     if not users:
-        raise absent[0] if absent else NotFound(f"there is no user {username or ''}")
+        raise next(iter(asked.failures), NotFound(f"there is no user {username or ''}"))
     plain, tables = _shown(users)
-    return Report(plain, users[0], tables)
+    return Report(plain, users[0], tables, warnings=asked.warnings)
 
 
 def _list(
     name_servers: Servers, broker_address: str | None, cluster_name: str | None, wanted: str | None
 ) -> Exchange[Report]:
-    """All users, of the first master that has any."""
-    addresses, _ = yield from places(name_servers, broker_address, cluster_name, masters=True)
+    """All users, of the first master that has any; where none has, a set without one may have some."""
+    asked = yield from places(name_servers, broker_address, cluster_name, masters=True)
     fields = {} if wanted is None else {"filter": wanted}
-    address, users = yield from first_found(addresses, RequestCode.AUTH_LIST_USER, **fields)
+    address, users = yield from first_found(asked.addresses, RequestCode.AUTH_LIST_USER, **fields)
     if not users:
-        return Report("", [], ())
+        return Report("", [], (), asked.failures, warnings=asked.warnings)
     plain, tables = _shown(users)
     if cluster_name:
         plain += f"get user from {address} success.\n"
-    return Report(plain, users, tables)
+    return Report(plain, users, tables, warnings=asked.warnings)
 
 
 def need_found(source: str, name: str, found: list[Members]) -> list[Members]:
