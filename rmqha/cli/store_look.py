@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from rmqha.base.errors import ConfigInvalid, StoreDamaged
-from rmqha.doctor.aio.queue_files import read_queues
+from rmqha.doctor.aio.queue_files import log_end
 from rmqha.store.aio.checkpoint_file import CHECKPOINT
 from rmqha.store.aio.consume_queues import PLAIN as PLAIN_QUEUES
 from rmqha.store.checkpoint import ABORT
@@ -134,8 +134,7 @@ def _need_end(store: Path, segments: list[Segment], stop: Stop) -> None:
     at as well, less the time by which it may be ahead: nobody else misses a file that no queue names.
     """
     checkpoint = read_checkpoint(content(store / CHECKPOINT) or b"")
-    queues = read_queues(store / PLAIN_QUEUES, is_whole=False)
-    indexed = max((one.log_end for one in queues), default=0)
+    indexed = log_end(store / PLAIN_QUEUES)
     is_clean = not (store / ABORT).exists()
     check_stop(segments, stop, checkpoint, None, clean=is_clean, indexed=indexed)
     durable_ms = checkpoint.durable_timestamp

@@ -19,6 +19,8 @@ from typing import NamedTuple
 from rmqha.store.checkpoint import Checkpoint
 
 FILE = "rmqhaQueues"
+BYTES_MAX = 64 << 20
+"""Half a million queues with long names; a larger file is none of these."""
 _VERSION = b"1"
 _HEAD_WORDS = 4
 _ROW_WORDS = 5

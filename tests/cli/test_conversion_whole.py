@@ -378,6 +378,25 @@ def test_log_when_it_has_lost_its_last_file_then_it_gets_no_epochs(
     assert not [*store.glob(f"{EPOCHS}*")]
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_store_when_a_file_of_a_queue_was_cut_off_then_it_is_converted(
+    tmp_path: Path, number: int
+) -> None:
+    """It ended with a traceback; of queues it needs to know no more than where the last record ends."""
+    store = adoptable(tmp_path)
+    end, _ = last_message(store)
+    with_checkpoint(store)
+    queue = store / "consumequeue" / "A" / "0"
+    queue.mkdir(parents=True)
+    for start in (0, 200, 400):
+        units = b"".join(UNIT.pack(start + at, 1, 0) for at in range(10))
+        (queue / file_name(start)).write_bytes(units)
+    cut = queue / file_name(200 * number)
+    cut.write_bytes(cut.read_bytes()[:7])
+    assert end > 600
+    told(run("-s", str(store), "--json"))
+
+
 def test_log_when_its_newest_message_is_a_little_older_than_the_checkpoint_then_it_is_whole(
     tmp_path: Path,
 ) -> None:

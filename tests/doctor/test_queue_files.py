@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from rmqha.cli.mqdoctor import main
-from rmqha.doctor.aio import queue_files
+from rmqha.doctor.aio import queue_files, store_files
 from rmqha.doctor.aio.store_files import read_store
 from rmqha.doctor.facts import QueueFacts, StoreFacts
 from rmqha.store import checkpoint, queue_list
@@ -251,6 +251,146 @@ async def test_store_when_files_go_while_it_is_read_then_they_are_left_out(
     assert queue_files.sizes_of(tmp_path / "consumequeue" / "nowhere") == {}
 
 
+async def test_store_when_several_files_expire_while_it_is_read_then_none_between_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the log, and of a queue: those were looked at, or mapped, that went before the next was."""
+    await write(tmp_path)
+    (tmp_path / "abort").touch()
+    logs = sorted((tmp_path / "commitlog").iterdir())
+    queue = [queue_file(tmp_path, number) for number in range(3)]
+    is_there, opened = Path.stat, Path.open
+
+    def stat(path: Path, **words: bool) -> object:
+        if path == queue[1]:
+            for one in queue[:2]:
+                one.unlink(missing_ok=True)
+        return is_there(path, **words)
+
+    def open_(path: Path, *words: Any, **more: Any) -> object:
+        if path == logs[1]:
+            for one in logs[:2]:
+                one.unlink(missing_ok=True)
+        return opened(path, *words, **more)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    monkeypatch.setattr(Path, "open", open_)
+    facts = read(tmp_path, 0)
+    assert not logs[1].exists()
+    assert not queue[1].exists()
+    assert (facts.missing_before, facts.damage, damages(facts)) == ("", "", [])
+    assert facts.min_offset == int(logs[2].name)
+    assert [one.min_offset for one in facts.queues] == [0, 2 * FILE_UNITS]
+
+
+async def test_store_when_its_newest_files_go_while_it_is_read_then_the_older_ones_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slave cuts its log from the end."""
+    await write(tmp_path)
+    (tmp_path / "abort").touch()
+    gone = {sorted((tmp_path / "commitlog").iterdir())[-1], queue_file(tmp_path, 3)}
+    is_there, opened = Path.stat, Path.open
+
+    def stat(path: Path, **words: bool) -> object:
+        if path == queue_file(tmp_path, 3):
+            path.unlink(missing_ok=True)
+        return is_there(path, **words)
+
+    def open_(path: Path, *words: Any, **more: Any) -> object:
+        if path in gone:
+            path.unlink(missing_ok=True)
+        return opened(path, *words, **more)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    monkeypatch.setattr(Path, "open", open_)
+    facts = read(tmp_path, 0)
+    assert facts.min_offset == 0
+    assert len(facts.log_sizes) == 3
+    assert facts.queues[1].max_offset == 3 * FILE_UNITS
+
+
+@pytest.mark.parametrize("files_max", [0, 2])
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("size", [7, 640])
+async def test_queue_when_a_file_was_cut_off_then_its_length_is_told(
+    tmp_path: Path, size: int, number: int, files_max: int
+) -> None:
+    """A broker does not start then; the doctor said nothing, or something else, or ended itself."""
+    await write(tmp_path)
+    path = queue_file(tmp_path, number)
+    path.write_bytes(path.read_bytes()[:size])
+    said = f"{path} has {size} bytes, the others {QUEUE_FILE}"
+    assert damages(read(tmp_path, files_max)) == [said]
+
+
+async def test_queue_when_its_only_file_was_cut_off_then_those_of_others_tell(
+    tmp_path: Path,
+) -> None:
+    await write(tmp_path)
+    for number in (1, 2, 3):
+        queue_file(tmp_path, number).unlink()
+    queue_file(tmp_path, 0).write_bytes(queue_file(tmp_path, 0).read_bytes()[:640])
+    assert damages(read(tmp_path)) == [
+        f"{queue_file(tmp_path, 0)} has 640 bytes, the others {QUEUE_FILE}"
+    ]
+    assert queue_files.usual_size([640, 1280]) == 1280
+    assert queue_files.usual_size([]) == 0
+
+
+@pytest.mark.parametrize("files_max", [0, 2])
+@pytest.mark.parametrize("number", [0, 5_000_000])
+async def test_queue_when_it_has_begun_anew_then_messages_before_are_not_missed(
+    tmp_path: Path, number: int, files_max: int
+) -> None:
+    """Its store has cleared it: what is far ahead is no gap that fillers fill."""
+    await write(tmp_path)
+    store = real_store(tmp_path)
+    await store.open()
+    store.queues.next_offsets[TOPIC.encode(), 1] = number
+    for _ in range(70):
+        store.append(message(queue_id=1))
+    await store.wait_dispatched(store.max_offset)
+    await store.close()
+    forget_list(tmp_path)
+    facts = read(tmp_path, files_max)
+    assert facts.queues[1].max_offset == number + 70
+    assert facts.unreached == ()
+    queue_file(tmp_path, number // FILE_UNITS).unlink()
+    said = read(tmp_path, files_max).unreached
+    if number or not files_max:
+        assert said == (f"FooBar/1 lacks message {number} and has {number + 64} to {number + 70}",)
+
+
+@pytest.mark.parametrize(
+    ("number", "is_told"),
+    [(0, False), (61, True), (60 + queue_files.GAP_MAX, True), (61 + queue_files.GAP_MAX, False)],
+)
+def test_queue_when_a_record_that_is_far_ahead_follows_then_it_has_begun_anew(
+    number: int, *, is_told: bool
+) -> None:
+    """Told is then of the queue what its new life lacks."""
+    facts = QueueFacts("T", 0, number + 1, 8_000, number)
+    seen = queue_files.Unreached([facts], frozenset({"T"}), 9_000)
+    seen.passed(Head(100, 0, queue_offset=number or 7, topic=b"T"), memoryview(b""))
+    seen.found[b"T", 0] = "lacks"
+    seen._next[b"T", 0] = 60
+    seen.passed(Head(100, 100, queue_offset=number, topic=b"T"), memoryview(b""))
+    assert bool(seen.found) is is_told
+
+
+async def test_list_when_it_is_far_too_large_then_it_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write(tmp_path)
+    shutil.rmtree(queue_file(tmp_path, 0).parent)
+    size = (tmp_path / queue_list.FILE).stat().st_size
+    monkeypatch.setattr(store_files, "BYTES_MAX", size)
+    assert len(read(tmp_path).lost_queues) == 1
+    monkeypatch.setattr(store_files, "BYTES_MAX", size - 1)
+    assert read(tmp_path).lost_queues == ()
+
+
 async def test_log_when_a_file_in_its_middle_is_missing_then_the_newest_files_do_not_hide_it(
     tmp_path: Path,
 ) -> None:
@@ -353,7 +493,7 @@ def test_queue_when_it_was_told_then_its_other_records_are_passed_quickly() -> N
     assert [*seen.found.values()] == ["T/0 lacks message 50 and has 10 to 50"]
     run = seen.open_queue_run(b"T", 0)
     assert run is not None
-    assert run.indexed_end > 6_000
+    assert (run.next_offset, run.indexed_end) == (52, 0), "those that follow it in order"
     # What a topic is that nobody knows does not matter, nor do its records have to come by themselves.
     seen.passed(Head(100, 0, queue_offset=10, topic=b"U"), memoryview(b""))
     other = queue_files.Unreached([QUEUE], frozenset(), 6_000)

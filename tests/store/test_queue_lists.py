@@ -14,9 +14,9 @@ from rmqha.sim.disk import SimDisk
 from rmqha.sim.loop import SimLoop
 from rmqha.store import checkpoint as cp
 from rmqha.store import queue_list
-from rmqha.store.aio import consume_queues
+from rmqha.store.aio import consume_queues, queue_lists
 from rmqha.store.aio.message_store import MessageStore
-from rmqha.store.queue_list import FILE, ListedQueue
+from rmqha.store.queue_list import FILE, ListedQueue, QueueList, seal_of
 from tests.store.harness import (
     TOPIC,
     bodies,
@@ -177,11 +177,86 @@ async def test_list_when_damaged_or_of_a_crash_then_it_does_not_count(
     whole = (tmp_path / FILE).read_bytes()
     (tmp_path / FILE).write_bytes(whole[:-1] + b"X")
     await real_store_opened_and_closed(tmp_path)
-    (tmp_path / FILE).write_bytes(whole)
+    # Of another stop: this one says the same of the log, and the checkpoint has another time.
+    (tmp_path / FILE).write_bytes(whole.replace(b" ", b" 1", 1))
     folder_gone(tmp_path)
     (tmp_path / "abort").touch()
     await real_store_opened_and_closed(tmp_path)
     assert "queue_file_missing" not in capsys.readouterr().out
+
+
+async def test_list_when_it_is_written_or_goes_then_the_mark_of_a_crash_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut in between would leave a store as after a stop in order, and no list."""
+    await written(real_store(tmp_path))
+    seen: list[tuple[str, bool]] = []
+    write, remove = SystemDisk.write_atomic, SystemDisk.remove
+
+    def look(name: str, path: str) -> None:
+        if path.endswith(FILE):
+            seen.append((name, (tmp_path / cp.ABORT).exists()))
+
+    async def looked_at_write(disk: SystemDisk, path: str, data: bytes) -> None:
+        look("written", path)
+        await write(disk, path, data)
+
+    async def looked_at_remove(disk: SystemDisk, path: str) -> None:
+        look("removed", path)
+        await remove(disk, path)
+
+    monkeypatch.setattr(SystemDisk, "write_atomic", looked_at_write)
+    monkeypatch.setattr(SystemDisk, "remove", looked_at_remove)
+    await real_store_opened_and_closed(tmp_path)
+    assert seen == [("removed", True), ("written", True)]
+    assert (tmp_path / FILE).exists()
+    assert not (tmp_path / cp.ABORT).exists()
+
+
+async def test_list_when_it_is_far_too_large_then_it_is_left_out_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it would be read into memory."""
+    await written(real_store(tmp_path))
+    folder_gone(tmp_path)
+    size = (tmp_path / FILE).stat().st_size
+    copy = tmp_path.with_name("copy")
+    shutil.copytree(tmp_path, copy)
+    monkeypatch.setattr(queue_lists, "BYTES_MAX", size)
+    await read_again(copy)
+    capsys.readouterr()
+    monkeypatch.setattr(queue_lists, "BYTES_MAX", size - 1)
+    await real_store_opened_and_closed(tmp_path)
+    out = capsys.readouterr().out
+    assert "queue_file_missing" not in out
+    assert "queue_list_too_large" in out
+
+
+@pytest.mark.parametrize(("begin", "counts"), [(-1, True), (16, True), (32, True), (48, False)])
+def test_list_when_the_log_begins_no_later_than_it_says_then_it_counts(
+    begin: int, *, counts: bool
+) -> None:
+    """Files that had left the row and were still on the disk at the stop are back in it."""
+    known = cp.Checkpoint(flushed_offset=64)
+    assert QueueList(seal_of(known), 32, b"").counts(known, begin) is counts
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        cp.Checkpoint(1, flushed_offset=64, begin_offset=32),
+        cp.Checkpoint(flushed_offset=65, begin_offset=32),
+        cp.Checkpoint(flushed_offset=None, begin_offset=32),
+        cp.Checkpoint(flushed_offset=64, begin_offset=33), cp.Checkpoint(flushed_offset=64),
+    ],
+)  # fmt: skip
+def test_seal_when_the_checkpoint_says_something_else_of_the_log_then_it_is_another(
+    changed: cp.Checkpoint,
+) -> None:
+    known = cp.Checkpoint(flushed_offset=64, begin_offset=32)
+    assert seal_of(known) != seal_of(changed)
+    known.indexed_offset = 7
+    assert seal_of(known) == seal_of(cp.Checkpoint(flushed_offset=64, begin_offset=32))
 
 
 def test_list_when_written_then_it_reads_as_it_was() -> None:

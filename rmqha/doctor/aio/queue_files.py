@@ -11,10 +11,12 @@ import mmap
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import multimode
 from typing import NamedTuple
 
 from rmqha.doctor.facts import QueueFacts
 from rmqha.remoting.topic_names import LIGHT_PREFIX
+from rmqha.store.aio.queue_files import GAP_MAX
 from rmqha.store.consume_queue import FILLER_SIZE, UNIT, place_of, valid_units
 from rmqha.store.metadata_records import METADATA_KEY, ended_topics
 from rmqha.store.queue_list import QueueList, rows
@@ -56,12 +58,31 @@ def sizes_of(folder: Path) -> dict[int, int]:
         starts = starts_of(one.name for one in folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return sizes
+    is_gone = False
     for start in starts:
         try:
-            sizes[start] = (folder / file_name(start)).stat().st_size
+            size = (folder / file_name(start)).stat().st_size
         except FileNotFoundError:
-            continue  # it has expired since
+            is_gone = True
+            continue
+        if is_gone:
+            sizes.clear()  # files expire oldest first: those before it have gone since, too
+        sizes[start], is_gone = size, False
     return sizes
+
+
+def usual_size(sizes: Iterable[int]) -> int:
+    """The length that most files have, the larger one of two: files lose an end more often than they get one."""
+    return max(multimode(sizes), default=0)
+
+
+def log_end(folder: Path) -> int:
+    """Where the last record ends that any queue knows.
+
+    Args:
+        folder: ``consumequeue``.
+    """
+    return max((_end_of(_files(one))[1] for one in _folders(folder)), default=0)
 
 
 def read_queues(folder: Path, *, is_whole: bool) -> tuple[QueueFacts, ...]:
@@ -71,32 +92,43 @@ def read_queues(folder: Path, *, is_whole: bool) -> tuple[QueueFacts, ...]:
         folder: ``consumequeue``.
         is_whole: read all units of all files.
     """
+    rows = {one: _files(one) for one in _folders(folder)}
+    size = usual_size(file.size for files in rows.values() for file in files)
+    return tuple(_queue(one, files, size, is_whole=is_whole) for one, files in rows.items())
+
+
+def _folders(folder: Path) -> list[Path]:
     folders = sorted(folder.glob("*/*"))
-    return tuple(
-        _queue(one, is_whole=is_whole)
-        for one in folders
-        if one.name.isdecimal() and one.is_dir()
-    )  # fmt: skip
+    return [one for one in folders if one.name.isdecimal() and one.is_dir()]
 
 
-def _queue(folder: Path, *, is_whole: bool) -> QueueFacts:
-    """A queue's end is that of its newest file that has a unit."""
-    files = [
-        _File(start, size, folder / file_name(start))
-        for start, size in sizes_of(folder).items()
-        if size
-    ]
-    max_offset = log_end = 0
+def _files(folder: Path) -> list[_File]:
+    found = sizes_of(folder).items()
+    return [_File(start, size, folder / file_name(start)) for start, size in found if size]
+
+
+def _queue(folder: Path, files: list[_File], size: int, *, is_whole: bool) -> QueueFacts:
+    max_offset, end, full = _end_of(files)
+    damage = _wrong_sizes(files, size) or _gap(files, size) or _holed(full, is_whole=is_whole)
+    min_offset = files[0].start // UNIT.size if files else 0
+    return QueueFacts(folder.parent.name, int(folder.name), max_offset, end, min_offset, damage)
+
+
+def _end_of(files: list[_File]) -> tuple[int, int, list[_File]]:
+    """A queue's end is that of its newest file that has a unit.
+
+    Returns:
+        The offset after that unit, where its record ends, and the files before it.
+    """
+    max_offset = end = 0
     full = list(files)
     while full:
         last = full.pop()
-        count, log_end = _counted(last)
+        count, end = _counted(last)
         max_offset = last.start // UNIT.size + count
         if count:
             break
-    damage = _gap(files) or _holed(full, is_whole=is_whole)
-    min_offset = files[0].start // UNIT.size if files else 0
-    return QueueFacts(folder.parent.name, int(folder.name), max_offset, log_end, min_offset, damage)
+    return max_offset, end, full
 
 
 def _counted(file: _File) -> tuple[int, int]:
@@ -105,11 +137,15 @@ def _counted(file: _File) -> tuple[int, int]:
         return (0, 0) if data is None else valid_units(data, UNIT.size, 0)
 
 
-def _gap(files: list[_File]) -> str:
+def _wrong_sizes(files: list[_File], size: int) -> str:
+    """Which file is longer or shorter than others, so that no broker starts; empty for none."""
+    wrong = (one for one in files if one.size != size)
+    return next((f"{one.path} has {one.size} bytes, the others {size}" for one in wrong), "")
+
+
+def _gap(files: list[_File], size: int) -> str:
     """Which file follows none; empty for a row without gaps."""
-    if not files:
-        return ""
-    count = joined([one.start for one in files], files[0].size)
+    count = joined([one.start for one in files], size)
     return "" if count == len(files) else f"the file before {files[count].path} is missing"
 
 
@@ -120,7 +156,7 @@ def _holed(files: list[_File], *, is_whole: bool) -> str:
             data = mapped(file.path, stack)
             if data is None:
                 continue  # it has expired since
-            units = file.size // UNIT.size
+            units = len(data) // UNIT.size
             wrong = valid_units(data, UNIT.size, 0)[0] if is_whole else _sampled(data, units)
         if wrong < units:
             number = file.start // UNIT.size + wrong
@@ -177,14 +213,18 @@ class Unreached:
         self._met: set[Key] = set()
         self.confirmed = confirmed
         self.found: dict[Key, str] = {}
+        # Which number the next record of a queue has, of those that lack one.
+        self._next: dict[Key, int] = {}
 
     def open_queue_run(self, topic: bytes, queue_id: int) -> QueueRun | None:
         """As a walk takes it: the first record of each queue comes by itself, with its number."""
         key = (topic, queue_id)
         if topic == METADATA_KEY or key not in self._met:
             return None
+        if key in self.found:
+            return QueueRun(self._next[key], 0)
         queue = self._queues.get(key)
-        if queue is None or key in self.found or topic not in self._topics:
+        if queue is None or topic not in self._topics:
             return QueueRun(0, NO_LIMIT)
         return QueueRun(queue.max_offset, queue.log_end)
 
@@ -194,8 +234,10 @@ class Unreached:
             self._passed_one(part, buffer)
             return
         for (topic, queue_id), run in part.queue_runs.items():
+            key = (topic[1:], queue_id)
             if run.units:
-                self._note((topic[1:], queue_id), run.next_offset - len(run.units))
+                self._note(key, run.next_offset - len(run.units))
+                self._next[key] = run.next_offset
 
     def _passed_one(self, head: Head, buffer: memoryview) -> None:
         if head.topic == METADATA_KEY:
@@ -205,6 +247,8 @@ class Unreached:
         has_unit = head.sys_flag & TRANSACTION_MASK in {0, TRANSACTION_COMMIT}
         if not has_unit or head.sys_flag & INNER_BATCH or end > self.confirmed:
             return
+        if self._has_begun_anew(key, head.queue_offset):
+            self.found.pop(key, None)
         queue = self._queues.get(key)
         if head.topic not in self._topics:
             is_out = False
@@ -215,6 +259,11 @@ class Unreached:
             is_out = is_behind or 0 <= head.queue_offset < queue.min_offset
         if is_out:
             self._note(key, head.queue_offset)
+        self._next[key] = head.queue_offset + 1
+
+    def _has_begun_anew(self, key: Key, number: int) -> bool:
+        """Whether what came before of a queue that lacks records went with this one, as a store does it."""
+        return key in self.found and (number == 0 or number - self._next[key] > GAP_MAX)
 
     def _end(self, properties: memoryview) -> None:
         """What came before of a topic is not looked for: its queues went with this record."""

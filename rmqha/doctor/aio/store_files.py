@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import mode
 from typing import Any
 
 from rmqha.base.errors import RemoteProtocolError, StoreCorrupted, StoreDamaged
@@ -20,6 +19,7 @@ from rmqha.doctor.aio.queue_files import (
     mapped,
     read_queues,
     sizes_of,
+    usual_size,
 )
 from rmqha.doctor.facts import IdentityFacts, QueueFacts, StoreFacts
 from rmqha.ha.aio.epoch_file import BACKUP_SUFFIX
@@ -29,7 +29,7 @@ from rmqha.store import recovery
 from rmqha.store.config_files import BACKUP_SUFFIX as CONFIG_BACKUP_SUFFIX
 from rmqha.store.config_files import whole_config
 from rmqha.store.identity import TEMPORARY_SUFFIX, Identity, decode_identity
-from rmqha.store.queue_list import FILE, decode
+from rmqha.store.queue_list import BYTES_MAX, FILE, QueueList, decode
 from rmqha.store.record import Head
 from rmqha.store.segments import file_name, joined
 
@@ -89,7 +89,7 @@ def read_store(root: Path, commit_log: Path, epoch_path: Path, files_max: int) -
         # Without any queue they are elsewhere (Java's in RocksDB), or all of them are made anew.
         seen = None if abort else Unreached(queues, _topics(root), _confirmed(known))
         log, files_read = _log(segments, known, files_max, queues, seen)
-        listed = decode(_content(root / FILE) or b"")
+        listed = _listed(root / FILE)
         begin = segments[0].start if segments else -1
         if listed is not None and not abort and listed.counts(known, begin):
             lost = lost_queues(listed, queues)
@@ -171,7 +171,7 @@ def _before_gap(segments: list[recovery.Segment]) -> int:
 
     One file of another length is no gap; it is told as what it is.
     """
-    size = mode(len(one.buffer) for one in segments)
+    size = usual_size(len(one.buffer) for one in segments)
     return joined([one.start for one in segments], size)
 
 
@@ -201,13 +201,30 @@ def _end_of(
 
 def _segments(folder: Path, stack: ExitStack) -> list[recovery.Segment]:
     """The files of the commit log that are not empty, nor have expired since they were listed."""
-    found = []
+    found: list[recovery.Segment] = []
+    is_gone = False
     for start, size in sizes_of(folder).items():
+        if not size:
+            continue
         path = folder / file_name(start)
-        data = mapped(path, stack) if size else None
-        if data is not None:
-            found.append(recovery.Segment(start, data, str(path)))
+        data = mapped(path, stack)
+        if data is None:
+            is_gone = True
+            continue
+        if is_gone:
+            found.clear()  # files expire oldest first: those before it have gone since, too
+        found.append(recovery.Segment(start, data, str(path)))
+        is_gone = False
     return found
+
+
+def _listed(path: Path) -> QueueList | None:
+    """What a stop in order has left of queues; None for no such file, and for one that no broker reads."""
+    try:
+        is_usual = path.stat().st_size <= BYTES_MAX
+    except FileNotFoundError:
+        return None
+    return decode(_content(path) or b"") if is_usual else None
 
 
 def _content(path: Path) -> bytes | None:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from functools import partial
 from typing import TypeVar
 
-from rmqha.base.errors import RmqhaError
+from rmqha.base.errors import DiskFull, RmqhaError, StoreDamaged
 from rmqha.remoting.topic_names import LIGHT_PREFIX
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Disk, MappedFile
@@ -95,7 +95,9 @@ class ConsumeQueues:
         self._log = log
         self._settings = settings
         self._delays = settings.message_delay_levels_ms
-        self._gapped: list[QueueFiles] = []
+        self._gapped: list[tuple[Key, QueueFiles]] = []
+        # Where plain queues ended of which a list says that something is missing.
+        self._ends: dict[Key, int] = {}
         self.skipped = 0
         self.upkeep = asyncio.Lock()
         self.queues: dict[Key, QueueFiles] = {}
@@ -139,13 +141,16 @@ class ConsumeQueues:
         is_told = queue.lost_from is not None
         if queue.batch != one.is_batch or key[0].startswith(_LIGHT):
             return
-        if queue.lacks(one.first, one.end) and not is_told:
-            self._tell_lost(key, queue)
+        if queue.lacks(one.first, one.end):
+            if not one.is_batch:
+                self._ends[key] = one.end
+            if not is_told:
+                self._tell_lost(key, queue)
 
     def _tell_lost(self, key: Key, queue: QueueFiles) -> None:
         if queue.lost_from is None:
             return
-        self._gapped.append(queue)
+        self._gapped.append((key, queue))
         if len(self._gapped) <= TOLD_MAX:
             self._log.log(
                 "warning", "queue_file_missing", topic=key[0].decode(), queue_id=key[1],
@@ -314,8 +319,54 @@ class ConsumeQueues:
     @property
     def lost_from(self) -> int | None:
         """Some records at or after it lost their units with a queue's file; None for none."""
-        lost = (queue.lost_from for queue in self._made_anew())
+        lost = (queue.lost_from for _, queue in self._made_anew())
         return min((one for one in lost if one is not None), default=None)
+
+    async def leave_lost(self, before: int, damage: StoreDamaged) -> None:
+        """Leave queues as they are that lost units of records before an offset, and say so.
+
+        Raises:
+            StoreDamaged: ``damage``, which keeps the log from being walked from there; one of them cannot be used
+                as it is, and nothing was changed.
+            DiskFailed: no room for what stands for missing units.
+        """
+        left = [one for one in self._made_anew() if (one[1].lost_from or 0) < before]
+        if not all(queue.can_stay for _, queue in left):
+            raise damage
+        for number, (key, queue) in enumerate(left):
+            if number < TOLD_MAX:
+                self._log.log(
+                    "error", "queue_not_mended", topic=key[0].decode(), queue_id=key[1],
+                    offset=queue.lost_from, error=str(damage),
+                )  # fmt: skip
+            await queue.stay()
+        if len(left) > TOLD_MAX:
+            self._log.log("error", "queues_not_mended", queues=len(left))
+        self._gapped = [one for one in self._gapped if one[1].lost_from is not None]
+
+    async def end_as_listed(self) -> None:
+        """Have queues end where a list says that they did, once all records are in them that the log has.
+
+        Those behind have expired or are damaged. To number the next one as if they had never been
+        would hide it from groups that are behind them already. A full disk keeps no store shut.
+
+        Raises:
+            DiskFailed: a directory or file cannot be made.
+        """
+        ends, self._ends = self._ends, {}
+        for key, end in ends.items():
+            queue = self.queues.get(key) or self._new(key, batch=False)
+            if queue.batch or queue.end >= end:
+                continue
+            try:
+                await self._disk.make_dirs(queue.files.directory, later=True)
+                queue.end_at(end)
+            except DiskFull:
+                if key not in self.queues:
+                    await queue.clear()
+                continue
+            self.queues[key] = queue
+            self.dirty[key] = None
 
     async def drop_beyond(self) -> None:
         """Delete the files that stand behind a missing one, once ``lost_from`` is noted durably.
@@ -324,12 +375,11 @@ class ConsumeQueues:
         """
         if len(self._gapped) > TOLD_MAX:
             self._log.log("warning", "queue_files_missing", queues=len(self._gapped))
-        for queue in self._made_anew():
+        for _, queue in self._made_anew():
             await queue.drop_beyond()
 
-    def _made_anew(self) -> list[QueueFiles]:
-        light = {id(one) for key, one in self.queues.items() if key[0].startswith(_LIGHT)}
-        return [queue for queue in self._gapped if id(queue) not in light]
+    def _made_anew(self) -> list[tuple[Key, QueueFiles]]:
+        return [one for one in self._gapped if not one[0][0].startswith(_LIGHT)]
 
     async def forget(self, offset: int) -> None:
         """Drop the units that recovery makes anew, durably: of records at or after ``offset``.

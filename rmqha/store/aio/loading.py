@@ -6,6 +6,7 @@ Source: RocketMQ's protocol as observed; what may be cut is decided by ``store/r
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -40,16 +41,37 @@ class Loaded(Struct, frozen=True):
     cut_bytes: int
 
 
+class Opening(NamedTuple):
+    """What a log is recovered from.
+
+    Attributes:
+        segments: the files of the log, without a gap.
+        strays: those behind a gap.
+        clean: the last stop was a clean one.
+    """
+
+    checkpoint: cp.Checkpoint
+    segments: list[recovery.Segment]
+    strays: list[recovery.Segment]
+    clean: bool
+
+
 class Loader:
     """Opens one store once."""
 
     def __init__(
-        self, disk: Disk, settings: StoreSettings, log: CommitLog, queues: ConsumeQueues
+        self,
+        disk: Disk,
+        settings: StoreSettings,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        lists: QueueLists,
     ) -> None:
         self._disk = disk
         self._settings = settings
         self._log = log
         self._queues = queues
+        self._lists = lists
 
     async def load(
         self, checkpoint_file: MappedFile, *, clean: bool
@@ -58,22 +80,17 @@ class Loader:
 
         Raises:
             StoreMismatch: files of another length; nothing was changed.
-            StoreDamaged: durable records are not whole; the commit log was not changed.
+            StoreDamaged: durable records are not whole; neither the commit log nor a queue that lacks
+                units was changed.
             DiskFailed: a file cannot be used.
         """
         checkpoint = cp.read(checkpoint_file.buffer)
         unused_from = None if clean else checkpoint.flushed_offset
         beyond = await self._log.files.load(unused_from=unused_from)
         await self._queues.load(clean=clean)
-        if clean:
-            lists = QueueLists(self._disk, self._settings, self._queues)
-            await lists.find_missing(checkpoint, self._log.min_offset)
-        if (lost := self._queues.lost_from) is not None:
-            await self._note_lost(checkpoint_file, checkpoint, lost)
-            if clean:
-                # Units that this start writes may not be on the disk when the next one comes.
-                await self._disk.write_atomic(self._settings.path(cp.ABORT), b"")
-            await self._queues.drop_beyond()
+        # Its seal says whether anybody changed the store: with the mark of a crash beside it a stop or a
+        # start died on its way, or a start was refused, and queues were to be as it says all the same.
+        await self._lists.find_missing(checkpoint, self._log.min_offset)
         if not clean:
             await self._drop_late_indexes(checkpoint)
         segments = self._log.segments()
@@ -84,6 +101,7 @@ class Loader:
             segments = []
         if not segments:
             self._refuse_if(checkpoint, 0)
+            await self._queues.drop_beyond()
             await self._queues.clear()
             self._log.start_at(0)
             checkpoint.confirm_offset = min(checkpoint.confirm_offset, 0)
@@ -96,13 +114,56 @@ class Loader:
             for start, file in zip(beyond, stray, strict=True)
         ]
         try:
-            loaded = await self._recover(segments, strays, checkpoint, clean=clean)
+            opening = Opening(checkpoint, segments, strays, clean)
+            await self._prepare_lost(checkpoint_file, opening)
+            loaded = await self._recover(opening)
         finally:
             for file in stray:
                 file.close()
         for start in reversed(beyond):
             await files.drop(start)
         return checkpoint, loaded
+
+    async def _prepare_lost(self, file: MappedFile, opening: Opening) -> None:
+        """Have the walk to come make anew what queues lack, where it can reach the log's end from there.
+
+        Nothing goes before that is known: what a queue has of its units is all there is of them where
+        the log is damaged behind their records, and a start after a stop in order would not see the damage.
+
+        Raises:
+            StoreDamaged, DiskFailed: as :meth:`load`.
+        """
+        lost = self._queues.lost_from
+        if lost is None:
+            return
+        _, damage = await self._look(opening, self._first(opening, None))
+        if damage is not None:
+            raise damage
+        while lost is not None:
+            end, damage = await self._look(opening, self._first(opening, lost))
+            if damage is None:
+                break
+            ends = (one.end for one in opening.segments if end < one.end)
+            await self._queues.leave_lost(max(lost + 1, min(ends, default=end)), damage)
+            lost = self._queues.lost_from
+        else:
+            return
+        await self._note_lost(file, opening.checkpoint, lost)
+        if opening.clean:
+            # Units that this start writes may not be on the disk when the next one comes.
+            await self._disk.write_atomic(self._settings.path(cp.ABORT), b"")
+        await self._queues.drop_beyond()
+
+    async def _look(self, opening: Opening, first: int) -> tuple[int, StoreDamaged | None]:
+        """Where whole records end from a file on, and why the log cannot be opened so; nothing is changed."""
+        walk = self._walk(opening, first, makes_units=False)
+        for _ in walk:
+            await asyncio.sleep(0)
+        try:
+            await self._check(opening, walk.stop)
+        except StoreDamaged as damage:
+            return walk.stop.offset, damage
+        return walk.stop.offset, None
 
     async def _note_lost(self, file: MappedFile, checkpoint: cp.Checkpoint, lost: int) -> None:
         """Write down where units are missing, until they are there again: the next start must know."""
@@ -135,43 +196,53 @@ class Loader:
                 f"but the log was durable up to {flushed}"
             )
 
-    async def _recover(
-        self,
-        segments: list[recovery.Segment],
-        strays: list[recovery.Segment],
-        checkpoint: cp.Checkpoint,
-        *,
-        clean: bool,
-    ) -> Loaded:
-        """Recover the log of ``segments``; ``strays`` are files behind a gap."""
+    def _limit(self, checkpoint: cp.Checkpoint) -> int:
+        """Where records end that queues may have."""
         bounded = self._settings.confirm_bounded
-        limit = max(checkpoint.confirm_offset, 0) if bounded else recovery.NO_LIMIT
-        indexed = self._queues.indexed_end
-        lost = self._queues.lost_from
+        return max(checkpoint.confirm_offset, 0) if bounded else recovery.NO_LIMIT
+
+    def _first(self, opening: Opening, lost: int | None) -> int:
+        """The file from which the log is walked."""
+        segments, checkpoint = opening.segments, opening.checkpoint
+        limit = self._limit(checkpoint)
         begin = limit if lost is None else min(limit, lost)
-        if clean:
-            first = recovery.start_after_clean_stop(segments, indexed, begin)
-        else:
-            first = recovery.start_after_crash(segments, checkpoint, begin)
+        if opening.clean:
+            return recovery.start_after_clean_stop(segments, self._queues.indexed_end, begin)
+        return recovery.start_after_crash(segments, checkpoint, begin)
+
+    async def _check(
+        self, opening: Opening, stop: recovery.Stop, indexed: int | None = None
+    ) -> None:
+        """Raise StoreDamaged where durable records would be lost by a cut there."""
+        found, later = [*opening.segments, *opening.strays], None
+        if opening.checkpoint.flushed_offset is None:
+            later = await _search_later(found, stop.offset)
+        recovery.check_stop(
+            found, stop, opening.checkpoint, later, clean=opening.clean,
+            indexed=self._queues.indexed_end if indexed is None else indexed,
+        )  # fmt: skip
+
+    async def _recover(self, opening: Opening) -> Loaded:
+        segments, checkpoint, clean = opening.segments, opening.checkpoint, opening.clean
+        limit, indexed = self._limit(checkpoint), self._queues.indexed_end
+        first = self._first(opening, self._queues.lost_from)
+        if not clean:
             # What the queues lost with the power lies behind the file's start.
             await self._queues.forget(segments[first].start)
-        vouched = recovery.vouched(checkpoint, clean=clean)
-        walk = self._walk(segments, first, limit, vouched)
+        walk = self._walk(opening, first, makes_units=True)
         # The file was chosen because all before it is durable.
         known = max(checkpoint.flushed_offset or 0, segments[first].start)
         records, dispatched = await self._dispatch(walk, limit, self._flush(known))
         stop = walk.stop
         # Up to here only queues were changed, and they only name whole records.
-        found = [*segments, *strays]
-        later = None
-        if checkpoint.flushed_offset is None:
-            later = await _search_later(found, stop.offset)
-        recovery.check_stop(found, stop, checkpoint, later, clean=clean, indexed=indexed)
+        await self._check(opening, stop, indexed)
         await self._queues.cut(stop.offset)
         self._log.start_at(stop.offset)
         if not clean or checkpoint.flushed_offset is None:
             # Units that Java leaves where it cut its log are there after a stop in order, too.
             await self._queues.drop_strangers(self._log, clean=clean)
+        if dispatched >= stop.offset:
+            await self._queues.end_as_listed()
         await self._queues.sync()
         self._correct_confirm(checkpoint, stop.offset)
         erased = await self._log.cut(stop.offset, stop.offset)
@@ -190,17 +261,15 @@ class Loader:
 
         return flush
 
-    def _walk(
-        self, segments: list[recovery.Segment], first: int, limit: int, vouched: tuple[int, int]
-    ) -> recovery.Walk:
+    def _walk(self, opening: Opening, first: int, *, makes_units: bool) -> recovery.Walk:
         return recovery.Walk(
-            segments,
+            opening.segments,
             first,
             check_crc=self._settings.check_crc_on_recover,
             property_crc=self._settings.force_verify_prop_crc,
-            open_queue_run=self._queues.open_queue_run,
-            limit=limit,
-            vouched=vouched,
+            open_queue_run=self._queues.open_queue_run if makes_units else None,
+            limit=self._limit(opening.checkpoint),
+            vouched=recovery.vouched(opening.checkpoint, clean=opening.clean),
         )
 
     async def _dispatch(self, walk: recovery.Walk, limit: int, flush: Flush) -> tuple[int, int]:

@@ -198,6 +198,21 @@ class MappedFiles:
                 await self._disk.remove(self._leaving[0])
                 del self._leaving[0]
 
+    async def join(self, start: int, content: bytes) -> None:
+        """Take in a file that :meth:`load` found behind a gap, and before it what was missing.
+
+        Args:
+            content: of each file that is missing. It is durable before the file is there, so that
+                whoever comes after a crash finds the gap, or no gap.
+
+        Raises:
+            DiskFailed: one cannot be made or mapped.
+        """
+        while self.end < start:
+            await self._disk.write_atomic(self.path(self.end), content)
+            self.files.append(self.map(self.end))
+        self.files.append(self.map(start))
+
     async def drop(self, start: int) -> None:
         """Delete a file that :meth:`load` found behind a gap."""
         await self._disk.remove(self.path(start))

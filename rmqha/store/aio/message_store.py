@@ -96,7 +96,7 @@ class MessageStore:
         summing = BlockSumming(disk, settings.path(FOLDER), self.commit_log, self.cold, log)
         self.proving = Proving(self.commit_log, self.cold, summing)
         self.queues = ConsumeQueues(disk, settings, log)
-        self._lists = QueueLists(disk, settings, self.queues)
+        self._lists = QueueLists(disk, settings, self.queues, log)
         self.flusher = Flusher(
             self.commit_log, self.writes, on_flushed=self._flushed, on_failed=self._fail
         )
@@ -133,7 +133,7 @@ class MessageStore:
         await self._disk.make_dirs(self.settings.store_path_commit_log)
         clean = ABORT not in await self._disk.list_dir(root)
         file = await self._checkpoint.open()
-        loader = Loader(self._disk, self.settings, self.commit_log, self.queues)
+        loader = Loader(self._disk, self.settings, self.commit_log, self.queues, self._lists)
         known, found = await loader.load(file, clean=clean)
         self._checkpoint.content = known
         end = self.commit_log.max_offset

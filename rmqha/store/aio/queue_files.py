@@ -302,14 +302,19 @@ class QueueFiles:
     async def recover(self) -> None:
         """Find the end of the whole units in the last three files, and erase what is behind.
 
-        Files behind a gap, of which a power cut took the one between, wait for :meth:`drop_beyond`.
+        Files behind a gap, of which a power cut took the one between, wait for :meth:`drop_beyond`,
+        or for :meth:`stay`.
 
         Raises:
             StoreMismatch, DiskFailed: as ``MappedFiles.load``.
         """
         self._beyond = await self.files.load()
-        if not self.files.files:
-            return
+        if self.files.files:
+            await self._find_end()
+        if self._beyond:
+            self.lost_from = self.indexed_end
+
+    async def _find_end(self) -> None:
         first = max(0, len(self.files.files) - FILES_SCANNED)
         position = self.files.first + first * self.files.size
         previous = 0
@@ -322,8 +327,6 @@ class QueueFiles:
         self.end = self.files.end
         await self._cut_units(position)
         self.dirty_from = self.end
-        if self._beyond:
-            self.lost_from = self.indexed_end
 
     def lacks(self, first: int, end: int) -> bool:
         """Whether units are missing of those that were there between two positions; ``lost_from`` tells.
@@ -348,6 +351,38 @@ class QueueFiles:
         self._beyond = []
         if self._is_headless:
             await self.clear()
+
+    @property
+    def can_stay(self) -> bool:
+        """Whether :meth:`stay` is possible: a batch queue has nothing that stands for a missing unit."""
+        return not (self.batch and self._beyond)
+
+    async def stay(self) -> None:
+        """Go on without what is missing, which nobody can make anew; fillers stand for it within a gap.
+
+        Raises:
+            DiskFailed: no room for these.
+        """
+        self.lost_from = None
+        if not self._beyond:
+            return
+        self._fill(self.files.end)
+        await self.sync()
+        beyond, self._beyond = self._beyond, []
+        for start in beyond:
+            await self.files.join(start, FILLER * (self.files.size // UNIT.size))
+        await self._find_end()
+
+    def end_at(self, position: int) -> None:
+        """Have fillers reach up to where the queue ended once: what they stand for is gone, its numbers are not.
+
+        Not over a gap that is too wide to be filled: there the queue begins anew with its next unit.
+
+        Raises:
+            DiskFailed: no room for them.
+        """
+        if not self.files.files or position - self.end <= GAP_MAX * UNIT.size:
+            self._fill(position)
 
     async def _cut_units(self, position: int) -> None:
         written, self.end, self._last = self.end, position, None

@@ -11,10 +11,20 @@ from collections.abc import Iterator
 from itertools import islice
 
 from rmqha.base.errors import DiskFull
+from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Disk
 from rmqha.store.aio.consume_queues import ConsumeQueues
 from rmqha.store.checkpoint import Checkpoint
-from rmqha.store.queue_list import FILE, ListedQueue, decode, encode, encode_row, rows, seal_of
+from rmqha.store.queue_list import (
+    BYTES_MAX,
+    FILE,
+    ListedQueue,
+    decode,
+    encode,
+    encode_row,
+    rows,
+    seal_of,
+)
 from rmqha.store.settings import StoreSettings
 
 TURN_ROWS = 512
@@ -24,10 +34,13 @@ TURN_ROWS = 512
 class QueueLists:
     """The list of one store."""
 
-    def __init__(self, disk: Disk, settings: StoreSettings, queues: ConsumeQueues) -> None:
+    def __init__(
+        self, disk: Disk, settings: StoreSettings, queues: ConsumeQueues, log: Logger
+    ) -> None:
         self._disk = disk
         self._path = settings.path(FILE)
         self._queues = queues
+        self._log = log
 
     async def write(self, checkpoint: Checkpoint, log_begin: int) -> None:
         """List what is there; where a full disk has no room for it, the next start does without.
@@ -50,10 +63,16 @@ class QueueLists:
     async def find_missing(self, checkpoint: Checkpoint, log_begin: int) -> None:
         """Have the queues note what the last stop left and is not there: a start after that stop.
 
+        A file that is larger than any store's list is left out of account, and said so.
+
         Raises:
             DiskFailed: the list cannot be read.
         """
         try:
+            size = await self._disk.file_size(self._path)
+            if size > BYTES_MAX:
+                self._log.log("warning", "queue_list_too_large", path=self._path, size=size)
+                return
             found = decode(await self._disk.read(self._path))
         except FileNotFoundError:
             return
