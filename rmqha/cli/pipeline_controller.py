@@ -52,8 +52,10 @@ def history_command(
         with shown(spark, "controller-history", folder_bytes(folders), unit=None):
             found = job.run(spark, stores, out, at=at, between=between)
         _show(found)
+        is_known = _show_unknown(found, at, between)
         write_page(out, REPORT, job.report(stores, found))
-    _show_unknown(found, at, between)
+    if not is_known:
+        sys.exit(EXIT_USAGE)
     if strict and found.damaged:
         sys.exit(EXIT_FOUND)
 
@@ -71,14 +73,15 @@ def _show(found: job.History) -> None:
     print(f"{len(found.damaged)} damaged places, {len(found.torn)} torn tails")
 
 
-def _show_unknown(found: job.History, at: int | None, between: tuple[int, int] | None) -> None:
-    """A state that was asked for and that no replica knows ends the run with 2."""
+def _show_unknown(found: job.History, at: int | None, between: tuple[int, int] | None) -> bool:
+    """Whether every state that was asked for is known, by one replica at least."""
     for replica, index, why in found.unknown:
         print(f"pipeline: {replica} at {index}: {why}", file=sys.stderr)
-    for index in {at, *(between or ())} - {None}:
-        if index not in found.known:
-            print(f"pipeline: the state at {index} is not known", file=sys.stderr)
-            sys.exit(EXIT_USAGE)
+    asked = {one for one in (at, *(between or ())) if one is not None}
+    lost = sorted(asked - set(found.known))
+    for index in lost:
+        print(f"pipeline: the state at {index} is not known", file=sys.stderr)
+    return not lost
 
 
 def _place(name: str, key: str) -> str:

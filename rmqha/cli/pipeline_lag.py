@@ -43,9 +43,10 @@ def lag_command(
         with shown(spark, "lag-latency", log_bytes(map(open_store, stores))):
             found = job.run(spark, stores, out)
         _show(found)
+        code = 0 if lag_max is None else _judge(found, lag_max)
         write_page(out, REPORT, job.report(stores, found))
-    if lag_max is not None:
-        _judge(found, lag_max)
+    if code:
+        sys.exit(code)
 
 
 def _show(found: job.Found) -> None:
@@ -62,15 +63,16 @@ def _show(found: job.Found) -> None:
     print(f"{found.damaged} damaged ranges, {len(found.unreadable)} entries that cannot be read")
 
 
-def _judge(found: job.Found, lag_max: int) -> None:
-    """A lag that is too great ends the run with 1, and else one that nobody knows with 2."""
-    if found.lag_max > lag_max:
-        sys.exit(EXIT_FOUND)
-    for replica, why in found.unknown[:LINES_MAX]:
+def _judge(found: job.Found, lag_max: int) -> int:
+    """The exit code: 1 for a lag that is too great, and else 2 for one that nobody knows."""
+    for replica, why in (*found.over[:LINES_MAX], *found.unknown[:LINES_MAX]):
         print(f"pipeline: {replica}: {why}", file=sys.stderr)
+    if found.lag_max > lag_max:
+        return EXIT_FOUND
     if found.unknown:
         print("pipeline: whether a lag is over --lag-max is not known", file=sys.stderr)
-        sys.exit(EXIT_USAGE)
+        return EXIT_USAGE
+    return 0
 
 
 def _told(one: job.GroupLag) -> str:

@@ -320,11 +320,14 @@ def test_route_when_the_name_servers_never_are_ready_then_that_is_said_in_time(
     assert 2 <= len(servers.asked) <= 4
 
 
-@pytest.mark.parametrize("code", [ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION])
+@pytest.mark.parametrize(
+    ("code", "remark"), [(17, "no"), (ResponseCode.NO_PERMISSION, "no"), (1, "disable")]
+)
 def test_route_when_another_moment_changes_nothing_then_that_is_said_at_once(
-    servers: NameServers, live: MasterClient, code: int
+    servers: NameServers, live: MasterClient, code: int, remark: str
 ) -> None:
-    servers.routes[TOPIC] = Refused("n:1", code, "no")
+    """``disable`` is ``enableAllTopicList=false``: it was asked for a minute, 20 times a second."""
+    servers.routes[TOPIC] = Refused("n:1", code, remark)
     if code == ResponseCode.TOPIC_NOT_EXIST:
         assert live.route(TOPIC) is None
     else:

@@ -98,9 +98,14 @@ def test_stores_when_damaged_and_torn_then_told_and_the_good_one_answers(
     assert "1 damaged places, 1 torn tails\n" in told
     (hurt,) = spark.read.parquet(str(out / "_corrupt")).where("replica = 'bad'").collect()
     assert hurt.position == sum(map(len, whole[:4]))
+    (out / "_report.html").unlink()
+    (out / "_report.html").mkdir()
     told = run(tmp_path / "good", "-o", out, "--strict", "--at", 9, code=2)
     assert "good at 9: the log ends at 6" in told
     assert "the state at 9 is not known" in told
+    assert told.splitlines()[-1].endswith("_report.html'"), (
+        "a page that cannot be written hides none"
+    )
 
 
 def test_arguments_when_wrong_then_said_before_spark_starts(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from rmqha.cli.pipeline import main
 from rmqha.pipeline.jobs import lag_latency as job
+from rmqha.pipeline.jobs.lag_unknown import CONFIGURED, unknown
 from rmqha.pipeline.lake.rows import whole
 from tests.pipeline.stores import TOPICS, messages, written
 from tests.pipeline.test_export import drop_files
@@ -87,9 +88,10 @@ def test_lag_when_known_then_by_queue_and_group(spark: SparkSession) -> None:
     )
     offsets = spark.createDataFrame(
         [
-            ("a", "t", "g", 0, 4, None), ("a", "t", "g", 1, 2, None), ("a", "t", "ahead", 0, 12, None),
-            ("a", "t", "level", 0, 10, None), ("a", "gone", "g", 0, 3, None),
-            ("a", None, None, None, None, "no topic@group"),
+            ("a", "t", "g", 0, 4, None, False), ("a", "t", "g", 1, 2, None, False),
+            ("a", "t", "ahead", 0, 12, None, False), ("a", "t", "level", 0, 10, None, False),
+            ("a", "gone", "g", 0, 3, None, False),
+            ("a", None, None, None, None, "no topic@group", False),
         ],
         job.OFFSETS,
     )  # fmt: skip
@@ -129,7 +131,8 @@ async def test_store_when_read_then_its_lags_and_damage_are_told(
     told = run(store, hurt, "-o", out, "--lag-max", wanted - 1, code=1)
     lines = told.splitlines()
     assert any(f"lag {wanted}," in line for line in lines if line.startswith("good"))
-    assert lines[-1] == "1 damaged ranges, 1 entries that cannot be read"
+    assert "1 damaged ranges, 1 entries that cannot be read" in lines
+    assert lines[-1].startswith("pipeline: hurt: "), "what is not known is told all the same"
     assert "Born to stored, in milliseconds" in (out / "_report.html").read_text()
     assert not {"buckets", "damaged"} & set(spark.read.parquet(str(out / "latency")).columns)
     lags = spark.read.parquet(str(out / "lag")).where("replica = 'good'").collect()
@@ -159,20 +162,76 @@ async def test_lag_max_when_a_lag_is_not_known_then_said_and_another_exit_code(
     assert "30 messages" in page or sum("p50" in line for line in page.splitlines()) > 1
     assert page.splitlines()[-1].endswith("_report.html'")
     assert "Traceback" not in page
-    (out / "_report.html").rmdir()
     judged = ("-o", out, "--lag-max", 10**6)
     told = run(store, *judged, code=2)
     assert "pipeline: shard=1: " in told
     assert "consumerOffset.json: no such file" in told
-    assert told.splitlines()[-1] == "pipeline: whether a lag is over --lag-max is not known"
+    lines = told.splitlines()
+    assert lines[-2] == "pipeline: whether a lag is over --lag-max is not known"
+    assert lines[-1].endswith("_report.html'")
+    (out / "_report.html").rmdir()
     one = records[0]
-    ends = {"a@g": {str(one.queue_id): 1}}
     write_offsets(store, {f"{one.topic}@g": {str(one.queue_id): 1}, "%RETRY%g@g": {"0": 0}})
     run(store, *judged)
-    write_offsets(store, ends)
+
+
+async def test_lag_max_when_a_deleted_topics_offsets_are_left_then_told_and_not_judged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """They are left for good, and a watchman said every night that the lag was not known. The file's
+    backup serves."""
+    store, judged = tmp_path / "a", ("-o", tmp_path / "out", "--lag-max", 10**6)
+    (record, *_) = await written(store, messages(30))
+    topic, queue = record.topic, record.queue_id
+    shutil.rmtree(store / "consumequeue" / topic)
+    write_offsets(store, "{")
+    table = {f"{topic}@g": {str(queue): 1}, "%RETRY%g@g": {"0": 7}}
+    write_offsets(store, table, "consumerOffset.json.bak")
     told = run(store, *judged, code=2)
-    assert f"g is at 1 in queue {one.queue_id} of a, and where that ends is not known" in told
-    run(store, "-o", out)
+    assert f"g is at 1 in queue {queue} of {topic}, and where that ends is not known" in told
+    assert "g is at 7 in queue 0 of %RETRY%g, which is there no more" in told
+    (store / "config" / "topics.json").write_text('{"topicConfigTable":{"another":{}}}')
+    told = run(store, *judged)
+    assert f"g is at 1 in queue {queue} of {topic}, which is there no more" in told
+    assert "not known" not in told
+
+
+def test_unknown_when_a_queue_is_not_there_then_by_the_log_and_by_what_is_configured(
+    spark: SparkSession,
+) -> None:
+    """``a`` has its topics, ``b`` cannot say."""
+    places = {
+        "no message": ("kept", 0, False), "a loss": ("kept", 1, True), "retired": ("old", 0, True),
+        "queue lost": ("half", 3, True), "unread": ("old", 0, True),
+    }  # fmt: skip
+    replicas = {name: "b" if name == "unread" else "a" for name in places}
+    columns = (
+        "replica string, topic string, consumerGroup string, queueId bigint, consumerOffset bigint"
+    )
+    queues = spark.createDataFrame(
+        [
+            (replicas[name], topic, name, queue, 5, None, in_log)
+            for name, (topic, queue, in_log) in places.items()
+        ]
+        + [("a", "kept", "at its beginning", 7, 0, None, True), ("a", "t", "fine", 0, 5, 9, True)],
+        f"{columns}, endOffset bigint, inLog boolean",
+    )
+    ends = spark.createDataFrame([("a", "half", 0, 0, 10, None)], job.ENDS)
+    offsets = spark.createDataFrame(
+        [
+            ("a", None, None, None, None, "the backup serves", True),
+            ("a", None, None, None, None, "an entry", False),
+        ],
+        job.OFFSETS,
+    )
+    configured = spark.createDataFrame([("a", "kept"), ("a", "t"), ("b", None)], CONFIGURED)
+    lost, over = unknown(offsets, queues, ends, configured)
+    assert {(replica, why.split(" is at ")[0]) for replica, why in lost} == {
+        ("a", "an entry"), ("a", "a loss"), ("a", "queue lost"), ("b", "unread"),
+    }  # fmt: skip
+    assert {why.split(" is at ")[0] for _, why in over} == {"no message", "retired"}
+    lost, over = unknown(offsets.limit(0), queues, ends, configured.limit(0))
+    assert len(lost) == 4, "without any row of what is configured"
 
 
 def test_store_when_it_is_empty_then_nothing_is_told(spark: SparkSession, tmp_path: Path) -> None:
@@ -208,7 +267,7 @@ async def test_day_when_retention_has_taken_its_first_files_then_its_row_is_as_i
             *(one for one in table.columns if one not in ("messages", "maxMs")),
             f"messages + {more} AS messages", "-7L AS maxMs",
         )  # fmt: skip
-        found = job.longest_days(rows.select(*table.columns), str(out)).collect()
+        found = job.longest_days(rows.select(*table.columns), table).collect()
         assert len(found) == len(before)
         assert {row.maxMs == -7 for row in found} == {newer}, more
 

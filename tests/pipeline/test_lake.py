@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.pipeline.commitlog.store_folder import LogFile, open_replica
-from rmqha.pipeline.lake.files import WORK, LocalFiles, cell_bytes_of
+from rmqha.pipeline.lake.files import LocalFiles, cell_bytes_of, table_label, work_folder
 from rmqha.pipeline.lake.layout import (
     CELL_BYTES,
     EARLIER_CELL_BYTES,
@@ -147,7 +147,7 @@ async def test_replicas_when_of_other_sets_then_taken(tmp_path: Path) -> None:
 def test_set_when_it_is_exported_already_then_said(tmp_path: Path) -> None:
     """Two runs of one set would each miss what the other writes; what dead ones left is cleared."""
     lake = str(tmp_path)
-    left, others = (tmp_path / WORK / name for name in ("a@c@0", "a@c-2@0"))
+    left, others = (tmp_path / work_folder(label) for label in ("a@c", "a@c-2"))
     for folder in (left, others):
         (folder / "new").mkdir(parents=True)
     with LocalFiles(lake).alone("a@c"):
@@ -159,6 +159,23 @@ def test_set_when_it_is_exported_already_then_said(tmp_path: Path) -> None:
             pass
     with LocalFiles(lake).alone("a@c"):
         pass
+
+
+@pytest.mark.parametrize("label", ["lag", table_label("lag")])
+def test_table_when_it_is_called_as_a_set_whose_export_is_under_way_then_that_goes_on(
+    tmp_path: Path, label: str
+) -> None:
+    """Its lock looked like a folder of a run that had died, and the folder it writes to was deleted."""
+    assert "+" in table_label("lag")
+    assert "+" not in SetName("+", "+").label
+    name = SetName("DefaultCluster", "lag")
+    with LocalFiles(str(tmp_path)).alone(name.label):
+        under_way, dead = (tmp_path / work_folder(one) for one in (name.label, label))
+        for folder in (under_way, dead):
+            (folder / "new").mkdir(parents=True)
+        with LocalFiles(str(tmp_path)).alone(label, waits=True):
+            assert under_way.exists()
+            assert not dead.exists()
 
 
 def test_spans_when_a_gap_reaches_over_two_pieces_of_a_log_then_neither_has_it() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from threading import Thread
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -73,3 +75,41 @@ def test_session_when_it_is_ours_then_it_writes_such_times_for_good(spark: Spark
     assert {name: spark.conf.get(name) for name in AS_MICROS} == AS_MICROS
     with as_micros(spark), as_micros(spark):
         pass
+
+
+def test_session_when_it_is_somebody_elses_then_its_settings_come_back_and_no_other_one_waits(
+    spark: SparkSession,
+) -> None:
+    """Also when a write fails in it; a block within a block, as two of its threads that follow each other."""
+    theirs, another = spark.newSession(), spark.newSession()
+    for session in (theirs, another):
+        for name, value in THEIRS.items():
+            session.conf.set(name, value)
+
+    def settings(of: SparkSession) -> dict[str, str | None]:
+        return {name: of.conf.get(name) for name in AS_MICROS}
+
+    before = settings(theirs)
+    for _ in range(2):
+        done: list[bool] = []
+        with pytest.raises(ValueError, match="no disk"):
+            _fail(theirs, [another, spark], done)
+        assert settings(theirs) == settings(another) == before
+
+
+def _fail(theirs: SparkSession, others: list[SparkSession], done: list[bool]) -> None:
+    with as_micros(theirs), as_micros(theirs):
+        assert {name: theirs.conf.get(name) for name in AS_MICROS} == AS_MICROS
+        for one in (*others, theirs):
+            Thread(target=_written, args=(one, done), daemon=True).start()
+        until = monotonic() + 10
+        while len(done) < len(others) and monotonic() < until:
+            sleep(0.01)
+        sleep(0.1)
+        assert len(done) == len(others), "its own threads write one after the other"
+        raise ValueError("no disk")
+
+
+def _written(spark: SparkSession, done: list[bool]) -> None:
+    with as_micros(spark):
+        done.append(True)

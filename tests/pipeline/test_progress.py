@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from rmqha.pipeline import read
-from rmqha.pipeline.commitlog.progress import GroupOffset, QueueEnd, group_offsets, queue_ends
+from rmqha.pipeline.commitlog.progress import (
+    GroupOffset,
+    QueueEnd,
+    configured_topics,
+    group_offsets,
+    queue_ends,
+)
 from rmqha.store.consume_queue import FILLER, UNIT
 from tests.pipeline.synthetic import SyntheticStore
 
@@ -125,12 +131,29 @@ def test_offsets_when_the_file_is_damaged_then_the_backup_serves(tmp_path: Path)
     write_offsets(tmp_path, {"t@g": {"0": 4}}, "consumerOffset.json.bak")
     found = offsets(tmp_path)
     assert found[0].corrupt is not None
+    assert found[0].is_served
     assert found[1:] == [GroupOffset("a", "t", "g", 0, 4)]
     path.with_name("consumerOffset.json.bak").unlink()
     path.unlink()
-    assert [one.corrupt is not None for one in offsets(tmp_path)] == [True, True]
+    told = [(one.corrupt is not None, one.is_served) for one in offsets(tmp_path)]
+    assert told == [(True, False), (True, False)]
     write_offsets(tmp_path, '{"offsetTable": 5}')
     assert "no object" in (offsets(tmp_path)[0].corrupt or "")
+
+
+def test_topics_when_read_then_those_that_are_configured(tmp_path: Path) -> None:
+    """None is not the same as no topic at all: who cannot tell calls none deleted."""
+    assert configured_topics(str(tmp_path)) is None
+    for name, text, found in (
+        ("topics.json", "{", None),
+        ("topics.json.bak", '{"topicConfigTable":{"t":{},"u":{}}}', {"t", "u"}),
+        ("topics.json", '{"topicConfigTable":[]}', set()),
+        ("topics.json", '{"topicConfigTable":[1]}', None),
+    ):
+        path = tmp_path / "config" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        assert configured_topics(str(tmp_path)) == found
 
 
 @pytest.mark.parametrize("units", [300_000, 2_000])

@@ -24,6 +24,7 @@ from rmqha.store.config_files import BACKUP_SUFFIX, decode_config
 from rmqha.store.consume_queue import FILLER_SIZE, UNIT
 
 OFFSET_FILE = os.path.join("config", "consumerOffset.json")
+TOPIC_FILE = os.path.join("config", "topics.json")
 SEPARATOR = "@"
 INT64_LIMIT = 1 << 63
 _UNIT = np.dtype([("at", ">i8"), ("size", ">i4"), ("tags", ">i8")])
@@ -47,7 +48,11 @@ class QueueEnd(Struct, frozen=True):
 
 
 class GroupOffset(Struct, frozen=True):
-    """Where a group goes on in a queue, or one entry of the file that cannot be read."""
+    """Where a group goes on in a queue, or what cannot be read: one entry, or the file.
+
+    Attributes:
+        is_served: the file's backup has told what it could not.
+    """
 
     replica: str
     topic: str | None
@@ -55,6 +60,7 @@ class GroupOffset(Struct, frozen=True):
     queue_id: int | None
     offset: int | None
     corrupt: str | None = None
+    is_served: bool = False
 
 
 # -- queues ------------------------------------------------------------------------------------
@@ -142,18 +148,9 @@ def _units(path: str, begin: int) -> tuple[int, int, bool]:
 def group_offsets(root: str, replica: str) -> Iterator[GroupOffset]:
     """What ``config/consumerOffset.json`` holds; its backup when it is damaged, as the broker does."""
     path = os.path.join(root, OFFSET_FILE)
-    table: object = None
-    for one in (path, path + BACKUP_SUFFIX):
-        try:
-            with open(one, "rb") as file:
-                table = decode_config(file.read(), one).get("offsetTable") or {}
-        except FileNotFoundError:
-            text = f"{one}: no such file"
-        except StoreCorrupted as error:
-            text = str(error)
-        else:
-            break
-        yield GroupOffset(replica, None, None, None, None, text)
+    table, wrong = _config_table(path, "offsetTable")
+    for text in wrong:
+        yield GroupOffset(replica, None, None, None, None, text, is_served=table is not None)
     if table is None:
         return
     if not isinstance(table, dict):
@@ -162,6 +159,26 @@ def group_offsets(root: str, replica: str) -> Iterator[GroupOffset]:
         return
     for name, queues in table.items():
         yield from _offsets_of(replica, name, queues)
+
+
+def _config_table(path: str, member: str) -> tuple[object, list[str]]:
+    """A member of a broker's file, or of its backup, None where neither can be read; and what cannot."""
+    wrong: list[str] = []
+    for one in (path, path + BACKUP_SUFFIX):
+        try:
+            with open(one, "rb") as file:
+                return decode_config(file.read(), one).get(member) or {}, wrong
+        except FileNotFoundError:
+            wrong.append(f"{one}: no such file")
+        except StoreCorrupted as error:
+            wrong.append(str(error))
+    return None, wrong
+
+
+def configured_topics(root: str) -> frozenset[str] | None:
+    """The topics of ``config/topics.json``; None when that cannot be read."""
+    table, _ = _config_table(os.path.join(root, TOPIC_FILE), "topicConfigTable")
+    return frozenset(table) if isinstance(table, dict) else None
 
 
 def _offsets_of(replica: str, name: str, queues: object) -> Iterator[GroupOffset]:

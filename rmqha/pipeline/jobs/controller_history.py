@@ -19,7 +19,7 @@ from rmqha.pipeline.controller_log.records import RESET, SNAPSHOT, TORN, find_st
 from rmqha.pipeline.controller_log.state import Known, facts
 from rmqha.pipeline.jobs.report_page import SHOWN_MAX, page, sentence, table
 from rmqha.pipeline.jobs.tables import batches as table_batches
-from rmqha.pipeline.jobs.tables import kept_rows, named_paths, table_path, write_parts, write_whole
+from rmqha.pipeline.jobs.tables import kept_table, named_paths, table_path, write_parts, write_whole
 from rmqha.pipeline.spark.paths import literal
 from rmqha.pipeline.spark.progress import row_count
 
@@ -180,8 +180,9 @@ def run(
     rows = rows_of(
         spark.createDataFrame(named, "replica string, path string").repartition(len(named), "path")
     ).cache()
-    here = entries(_with_compacted(rows, out))
-    write_parts(here, out, ENTRIES, "replica", "segment")
+    with kept_table(spark, out, ENTRIES) as kept:
+        here = entries(_with_compacted(rows, kept.rows(rows.schema)))
+        kept.write(here, "replica", "segment")
     hurt = damage(rows)
     write_whole(hurt, out, DAMAGE)
     places = [
@@ -211,7 +212,7 @@ def run(
     )
 
 
-def _with_compacted(rows: DataFrame, out: str) -> DataFrame:
+def _with_compacted(rows: DataFrame, known: DataFrame | None) -> DataFrame:
     """Records as well that an earlier run has seen in segments before those that are left.
 
     One that was only logged then may have been cut, or committed, by what this run has seen. Segments
@@ -219,7 +220,6 @@ def _with_compacted(rows: DataFrame, out: str) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    known = kept_rows(rows.where("_corrupt IS NULL"), out, ENTRIES)
     if known is None:
         return rows
     firsts = rows.groupBy("replica").agg(f.min("segment").alias("_first"))

@@ -34,13 +34,7 @@ from rmqha.pipeline.histories.clients import check_history
 from rmqha.pipeline.histories.failover_log import check_log, read_log
 from rmqha.pipeline.jobs import charts, history_check
 from rmqha.pipeline.jobs.report_page import SHOWN_MAX, chart, moment, page, sentence, table
-from rmqha.pipeline.jobs.tables import (
-    batches,
-    kept_rows,
-    named_paths,
-    write_parts,
-    write_whole,
-)
+from rmqha.pipeline.jobs.tables import batches, kept_table, named_paths, write_whole
 from rmqha.pipeline.spark.paths import literal
 from rmqha.pipeline.spark.progress import row_count
 
@@ -274,7 +268,9 @@ def run(
         acks = history_check.rows_of(files.repartition(len(clients), "path")).where("op = 'ack'")
     known = None if entries is None else spark.read.parquet(literal(entries))
     found = failovers(marks.where("_corrupt IS NULL"), acks, known).cache()
-    write_parts(with_known(found, out), out, FAILOVERS, "brokerSet", "masterEpoch")
+    with kept_table(spark, out, FAILOVERS) as kept:
+        told = with_known(found, kept.rows(found.schema))
+        kept.write(told, "brokerSet", "masterEpoch")
     hurt = marks.where("_corrupt IS NOT NULL").select("source", "line", "_corrupt")
     write_whole(hurt, out, DAMAGE)
     left_out = marks.where("mark = 'left_out'").select("source", "detail").distinct()
@@ -298,11 +294,10 @@ def run(
     return made
 
 
-def with_known(found: DataFrame, out: str) -> DataFrame:
-    """What an earlier run knew of a failover, where this one's logs do not tell it any more."""
+def with_known(found: DataFrame, known: DataFrame | None) -> DataFrame:
+    """What earlier runs knew of a failover, where this one's logs do not tell it any more."""
     from pyspark.sql import functions as f
 
-    known = kept_rows(found, out, FAILOVERS)
     if known is None:
         return found
     keys = ["brokerSet", "masterEpoch"]

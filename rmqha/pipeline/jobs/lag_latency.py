@@ -20,10 +20,11 @@ from msgspec.structs import astuple
 from rmqha.pipeline.commitlog.progress import group_offsets, queue_ends
 from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.pipeline.jobs import charts
+from rmqha.pipeline.jobs.lag_unknown import IN_LOG, configured_of, unknown
 from rmqha.pipeline.jobs.report_page import SHOWN_MAX, chart, page, sentence, table
 from rmqha.pipeline.jobs.tables import (
     batches,
-    kept_rows,
+    kept_table,
     named_paths,
     source_paths,
     write_parts,
@@ -51,7 +52,7 @@ ENDS = (
 )
 OFFSETS = (
     "replica string, topic string, consumerGroup string, queueId bigint, consumerOffset bigint,"
-    " _corrupt string"
+    " _corrupt string, isServed boolean"
 )
 _ENDS = pa.schema(
     [
@@ -63,6 +64,7 @@ _OFFSETS = pa.schema(
     [
         ("replica", pa.string()), ("topic", pa.string()), ("consumerGroup", pa.string()),
         ("queueId", pa.int64()), ("consumerOffset", pa.int64()), ("_corrupt", pa.string()),
+        ("isServed", pa.bool_()),
     ]
 )  # fmt: skip
 
@@ -122,10 +124,12 @@ class Found(Struct, frozen=True):
         lag_max: the greatest lag of a group in a topic; 0 without any.
         damaged: damaged ranges of the logs.
         unreadable: (replica, what): of queues and offsets.
-        unknown: (replica, why) of offsets that cannot be read, and of queues that a group has read and
-            whose end is not known: a lag may be greater than is told. The first ``SHOWN_MAX``.
+        unknown: (replica, why) of offsets that cannot be read, and of queues that a group has read, of
+            which the log has messages, and whose end is not known: a lag may be greater than is told.
+            The first ``SHOWN_MAX``.
         histogram: messages in each bucket of ``BUCKETS_MS``, by topic: the topics with most of them,
             and all others together.
+        over: as ``unknown``, of queues in which nobody can read any more: these have no lag.
     """
 
     latencies: tuple[TopicLatency, ...]
@@ -135,6 +139,7 @@ class Found(Struct, frozen=True):
     unreadable: tuple[tuple[str, str], ...]
     unknown: tuple[tuple[str, str], ...] = ()
     histogram: Mapping[str, tuple[int, ...]] = {}
+    over: tuple[tuple[str, str], ...] = ()
 
 
 def latency(log: DataFrame) -> DataFrame:
@@ -205,7 +210,7 @@ def lag(offsets: DataFrame, ends: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     known = ends.where("_corrupt IS NULL OR endOffset IS NOT NULL").where("queueId IS NOT NULL")
-    stored = offsets.where("_corrupt IS NULL").drop("_corrupt")
+    stored = offsets.where("_corrupt IS NULL").drop("_corrupt", "isServed")
     groups = stored.select("replica", "topic", "consumerGroup").distinct()
     queues = known.select("replica", "topic", "queueId", "minOffset", "endOffset")
     asked = groups.join(queues, ["replica", "topic"])
@@ -217,7 +222,8 @@ def lag(offsets: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def behind(found: DataFrame, log: DataFrame) -> DataFrame:
-    """``lag`` with ``behindMs``, of the times at which the log's messages were stored.
+    """``lag`` with ``behindMs``, of the times at which the log's messages were stored, and
+    ``inLog``: whether the log has messages of the queue.
 
     Args:
         found: of ``lag``.
@@ -237,7 +243,8 @@ def behind(found: DataFrame, log: DataFrame) -> DataFrame:
     waits = f.when(f.col("lag") == 0, 0).when(
         f.col("lag") > 0, f.greatest(f.col("newestMs") - f.col("nextMs"), f.lit(0))
     )
-    return joined.withColumn("behindMs", waits).drop("newestMs", "nextMs")
+    joined = joined.withColumn("behindMs", waits).withColumn(IN_LOG, f.isnotnull("newestMs"))
+    return joined.drop("newestMs", "nextMs")
 
 
 def by_group(queues: DataFrame) -> DataFrame:
@@ -270,7 +277,8 @@ def run(spark: SparkSession, stores: Sequence[str], out: str) -> Found:
     source = spark.read.format("rocketmq-commitlog")
     times = latency(source.schema(LOG).load(paths)).cache()
     by_day = times.where("topic IS NOT NULL").drop(_DAMAGED, _BUCKETS)
-    write_parts(longest_days(by_day, out), out, LATENCY, "replica", "day")
+    with kept_table(spark, out, LATENCY) as kept:
+        kept.write(longest_days(by_day, kept.rows(by_day.schema)), "replica", "day")
     damaged = times.where("topic IS NULL").selectExpr("coalesce(sum(damaged), 0)").collect()[0][0]
     rows = spark.createDataFrame(named, "replica string, path string")
     rows = rows.repartition(len(named), "path")
@@ -280,7 +288,8 @@ def run(spark: SparkSession, stores: Sequence[str], out: str) -> Found:
     write_whole(hurt, out, DAMAGE)
     topics = [row.topic for row in offsets.select("topic").distinct().collect() if row.topic]
     queues = behind(lag(offsets, ends), _places(spark, paths, topics)).cache()
-    write_parts(queues, out, LAG, "replica")
+    write_parts(queues.drop(IN_LOG), out, LAG, "replica")
+    lost, over = unknown(offsets, queues, ends, configured_of(rows))
     columns = (
         "replica",
         "topic",
@@ -302,32 +311,16 @@ def run(spark: SparkSession, stores: Sequence[str], out: str) -> Found:
         groups.selectExpr("coalesce(max(lag), 0)").collect()[0][0],
         damaged,
         tuple((row[0], row[1]) for row in hurt.orderBy(*hurt.columns).limit(SHOWN_MAX).collect()),
-        unknown(offsets, queues),
+        lost,
         histogram(times),
+        over,
     )
     for frame in (times, ends, offsets, queues):
         frame.unpersist()
     return found
 
 
-def unknown(offsets: DataFrame, queues: DataFrame) -> tuple[tuple[str, str], ...]:
-    """``Found.unknown`` of what ``offsets_of`` and ``lag`` give.
-
-    A queue that no message ever came to has no folder, and groups are at its offset 0.
-    """
-    from pyspark.sql import functions as f
-
-    hurt = offsets.where("_corrupt IS NOT NULL").select("replica", f.col("_corrupt").alias("why"))
-    why = f.format_string(
-        "%s is at %d in queue %d of %s, and where that ends is not known",
-        "consumerGroup", "consumerOffset", "queueId", "topic",
-    )  # fmt: skip
-    lost = queues.where("consumerOffset > 0 AND endOffset IS NULL")
-    found = hurt.union(lost.select("replica", why.alias("why"))).orderBy("replica", "why")
-    return tuple((row[0], row[1]) for row in found.limit(SHOWN_MAX).collect())
-
-
-def longest_days(by_day: DataFrame, out: str) -> DataFrame:
+def longest_days(by_day: DataFrame, known: DataFrame | None) -> DataFrame:
     """Each day of a topic as the run saw it that found most of its messages.
 
     A later one finds what retention has left of it, and the first what had been stored until then.
@@ -335,7 +328,6 @@ def longest_days(by_day: DataFrame, out: str) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    known = kept_rows(by_day, out, LATENCY)
     if known is None:
         return by_day
     keys = ["replica", "topic", "day"]

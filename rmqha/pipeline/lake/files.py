@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import filecmp
 import os
+import uuid
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -37,6 +38,8 @@ WORK = "_exports"
 LAYOUT = "_layout"
 """What holds for a lake for good, as names of empty files."""
 _CELLS = "cells-"
+_UNIQUE = "[0-9a-f]" * 32
+"""A pattern of what ``work_folder`` adds: a label may be the beginning of another one."""
 _LIKE_DISKS = ("file", "hdfs", "viewfs", "webhdfs", "swebhdfs")
 
 
@@ -87,6 +90,16 @@ class LakeFiles(Protocol):
 
     def clear(self, folder: str) -> None:
         """Delete a folder and all in it."""
+
+
+def table_label(name: str) -> str:
+    """Of a table, for ``LakeFiles.alone``; no broker set's label has a plus sign."""
+    return f"table+{name}"
+
+
+def work_folder(label: str) -> str:
+    """A new folder for what is not finished; it goes when ``LakeFiles.alone`` is next asked for its label."""
+    return f"{WORK}/{label}@{uuid.uuid4().hex}"
 
 
 def cell_bytes_of(files: LakeFiles, of_new: int) -> int:
@@ -227,7 +240,7 @@ class LocalFiles:
             except BlockingIOError as error:
                 raise LakeBusy(f"{self.root}: another export of {label} is under way") from error
             # Nobody else is there: these are of exports that died.
-            for old in folder.glob(f"{label}@*"):
+            for old in folder.glob(f"{label}@{_UNIQUE}"):
                 rmtree(old)
             yield
 
@@ -292,6 +305,9 @@ class HadoopFiles:
         """See the method of ``LakeFiles``."""
         if not self._system.exists(self._at(target)):
             return False
+        lengths = {self._system.getFileStatus(self._at(one)).getLen() for one in (source, target)}
+        if len(lengths) > 1:
+            return False
         with ExitStack() as closing:
             streams = [self._system.open(self._at(one)) for one in (source, target)]
             for one in streams:
@@ -315,7 +331,10 @@ class HadoopFiles:
         """As ``LakeFiles``: nothing to do, such file systems answer when it is so."""
 
     def alone(self, label: str, *, waits: bool = False) -> AbstractContextManager[None]:
-        """As ``LakeFiles``, but nobody is kept out: who comes second notices before it writes."""
+        """As ``LakeFiles``, but nobody is kept out, and what died stays.
+
+        An export that comes second notices before it writes; a table's writer does not.
+        """
         return nullcontext()
 
     def clear(self, folder: str) -> None:

@@ -7,7 +7,6 @@ each file is the old or the new one, and no row is missing.
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,7 +20,7 @@ from rmqha.pipeline.commitlog.up_to import ALL, UpTo
 from rmqha.pipeline.lake import rows as lake_rows
 from rmqha.pipeline.lake.cells import ROTTEN, CellWork
 from rmqha.pipeline.lake.damage_kept import DamageRow, damage_kept, rotten_places
-from rmqha.pipeline.lake.files import WORK, LakeFiles
+from rmqha.pipeline.lake.files import LakeFiles, work_folder
 from rmqha.pipeline.lake.layout import (
     Found,
     LakeBusy,
@@ -147,7 +146,7 @@ class Exporter:
         self._cell_bytes = cell_bytes
         # Looked at once: whatever is written meanwhile belongs to the next run.
         self._end = min(log_end(replica), up_to.limit(replica))
-        self._work = f"{WORK}/{name.label}@{uuid.uuid4().hex}"
+        self._work = work_folder(name.label)
 
     def run(self, store: str, topics: Sequence[str], *, bodies: bool) -> SetExported:
         """Read the log up to where it ends now, and publish it.

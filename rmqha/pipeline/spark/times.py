@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from threading import Lock
-from typing import TYPE_CHECKING
+from threading import RLock
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -17,7 +17,8 @@ AS_MICROS: Mapping[str, str] = {
 }
 """For times in files that every reader takes for UTC, and that have statistics (ADR 0045). By itself
 Spark writes INT96."""
-_changing = Lock()
+_changing: dict[str, RLock] = {}
+"""By session: another one's writers wait for nobody."""
 
 
 @contextmanager
@@ -27,7 +28,8 @@ def as_micros(spark: SparkSession) -> Iterator[None]:
     No option of a writer does that, only the session, which may be somebody else's: it has its own
     settings back afterwards. Threads that share such a session write one after the other.
     """
-    with _changing:
+    # What the session has counts only when no other thread is about to give it its own back.
+    with _changing.setdefault(_session_id(spark), RLock()):
         before = {name: spark.conf.get(name) for name in AS_MICROS}
         if before != AS_MICROS:
             try:
@@ -40,6 +42,14 @@ def as_micros(spark: SparkSession) -> Iterator[None]:
             return
     # Nobody changes it meanwhile: a session that has it has it for good.
     yield
+
+
+def _session_id(spark: SparkSession) -> str:
+    """Of whatever has the settings: Python may have several objects of one session of Java's."""
+    known: Any = spark
+    of_connect = getattr(known, "session_id", None)
+    # Spark has no public way to a session's of its own process.
+    return str(of_connect or known._jsparkSession.sessionUUID())  # noqa: SLF001
 
 
 def utc_day(column: str) -> Column:
