@@ -261,7 +261,7 @@ MUTANTS = (
     (invisible_time_is_halved, 6, EARLY),
     (changed_invisible_time_is_ignored, 8, EARLY),
     (delivered_without_properties, 5, "a message is delivered with other properties"),
-    (timers_count_when_they_are_in_the_log, 13, "a message that was acknowledged is popped again"),
+    (timers_count_when_they_are_in_the_log, 15, "a message that was acknowledged is popped again"),
     (positions_are_written_before_the_log, 230, "a timer is late"),
     (delays_begin_at_the_end, 5, "a delayed message is late"),
     (delays_are_due_at_once, 5, "a message is delivered before its time"),
@@ -271,7 +271,7 @@ MUTANTS = (
     (op_messages_are_lost, 5, "a transaction that ended is still taken for open"),
     (revival_begins_at_the_end, 5, "a message that nobody acknowledged is popped no more"),
     (locks_are_for_everybody, 5, "two consumers hold the lock of a queue"),
-    (offsets_run_ahead, 7, "messages came in another order than they were sent"),
+    (offsets_run_ahead, 8, "messages came in another order than they were sent"),
     (learners_join, 8, "a learner is in the SyncStateSet"),
     # Seen by the check, or by the slave: what comes next stands in the midst of a record of its own.
     (
