@@ -52,17 +52,20 @@ class Lag:
 
     Attributes:
         is_on: nothing gets into any queue.
+        keeps_timers: none is delivered.
         from_delivery: it begins with the next timer that is delivered.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.is_on = self.from_delivery = False
+        self.is_on = self.keeps_timers = self.from_delivery = False
         step, deliver = Dispatcher.step, TimerService._deliver
 
         async def step_later(dispatcher: Dispatcher) -> bool:
             return False if self.is_on else await step(dispatcher)
 
         def deliver_and_lag(service: TimerService, stretch: Stretch) -> tuple[int, bool]:
+            if self.keeps_timers:
+                return 0, False
             if self.from_delivery and service._taken:
                 self.is_on = True
             return deliver(service, stretch)

@@ -64,10 +64,10 @@ def test_acks_when_the_queues_lag_then_nothing_is_revived(
     found = pop_each(alone, 20)
     over_ms = max(int(one.key.split(" ")[1]) for one in found) + INVISIBLE_MS
     alone.run_for(over_ms - 980 - wall_ms(alone))
-    lag.is_on = lacking == "acks"
+    lag.is_on, lag.keeps_timers = lacking == "acks", lacking == "deliveries"
     ack_all(alone, found)
     if lacking == "deliveries":
-        lag.from_delivery = True
+        lag.keeps_timers, lag.from_delivery = False, True
         restart(alone, away_ms=30_000)
         alone.until(lambda: lag.is_on, "the delivery")
     alone.run_for(4_000)
