@@ -14,6 +14,8 @@ from rmqha.cli.pipeline import main
 from rmqha.pipeline.jobs.failover_report import STAGES
 from rmqha.testing.client import SetInfo
 from rmqha.testing.cluster import RmqCluster
+from rmqha.testing.real import wire
+from rmqha.testing.real.processes import wait_until
 from rmqha.testing.workload import Ledger
 from tests.pipeline.live import Topic
 from tests.pipeline.stores import TOPICS, messages, written
@@ -89,6 +91,13 @@ def test_commands_when_run_then_they_do_what_the_page_says(
         cluster.kill(cluster.wait_for_master())
         workload.wait_for_acks(20)
         cluster.heal()
+        # Without any group there is no file of offsets, and a limit of lags (--lag-max) is not judged.
+        where = {"consumerGroup": "readers", "topic": "orders", "queueId": "0", "commitOffset": "1"}
+        master = f"127.0.0.1:{cluster.wait_for_master().place.port}"
+        for code, fields, body in ((200, None, b'{"groupName":"readers"}'), (15, where, b"")):
+            assert wire.invoke(master, code, fields, body).code == 0
+        offsets = tmp_path / "cluster" / nodes["a"] / "store" / "config" / "consumerOffset.json"
+        wait_until(offsets.exists, 30.0, "the offsets, at whoever a is")
         ledger = workload.stop()
         info = cluster.set_info()
     for name, node in (*nodes.items(), ("broker-a", "broker-0")):
