@@ -11,6 +11,7 @@ from rmqha.ha.frames import HandshakeRequest
 from rmqha.sim.emptied_swarm import EMPTIED_MEMBER, EMPTIED_REPLICA, run_emptied_seed
 from rmqha.sim.replica_options import ReplicaOptions
 from rmqha.sim.story import Outcome
+from tests.sim.old_stops import without_lists
 
 PLAIN = ReplicaOptions()
 TELLING, SEEDS_MAX = 125, 20
@@ -38,8 +39,11 @@ def test_replica_when_it_was_emptied_then_nothing_that_was_acknowledged_is_lost(
 
 @pytest.mark.sim
 @pytest.mark.slow
-def test_heir_when_it_was_emptied_and_no_controller_remembers_it_then_it_is_not_elected() -> None:
+def test_heir_when_it_was_emptied_and_no_controller_remembers_it_then_it_is_not_elected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its master lost power and named it, and had not said what it has itself."""
+    without_lists(monkeypatch)
     for seed, synced in (FORGOTTEN, True), (OLD_ENTRIES, False):
         kind = ReplicaOptions(sync_flush=synced)
         assert run_emptied_seed(seed, kind).counts[EMPTIED_MEMBER] == 1

@@ -21,6 +21,7 @@ from rmqha.store.aio.commit_log import AppendResult
 from rmqha.store.aio.mapped_files import MappedFiles
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.record import Message
+from tests.sim.old_stops import without_lists
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 SEEDS_MAX = 60
@@ -42,6 +43,7 @@ def ack_before_append(patch: pytest.MonkeyPatch) -> None:
 
 def truncate_without_erase(patch: pytest.MonkeyPatch) -> None:
     """Cut bytes stay on the disk (#10666)."""
+    without_lists(patch)
 
     async def keep(self: MappedFiles, low: int, high: int) -> int:
         return 0

@@ -30,6 +30,7 @@ from rmqha.ha.membership import Membership
 from rmqha.ha.settings import HaSettings
 from rmqha.remoting.codes import ResponseCode
 from rmqha.sim.service_swarm import run_service_seed
+from tests.sim.old_stops import without_lists
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -158,6 +159,7 @@ def the_own_disk_does_not_count(patch: pytest.MonkeyPatch) -> None:
 
 def positions_are_written_before_the_log(patch: pytest.MonkeyPatch) -> None:
     """Files say of deliveries what no disk has yet."""
+    without_lists(patch)
     begin = ConfigFile.__init__
 
     def early(self: Any, *given: Any, after: Any = None, **named: Any) -> None:
