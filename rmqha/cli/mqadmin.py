@@ -7,10 +7,8 @@ with 0 whatever happens.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
-import stat
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -30,6 +28,7 @@ from rmqha.cli.convert_store import convert_store
 from rmqha.cli.early import EXIT_INTERRUPTED
 from rmqha.cli.output import run_command
 from rmqha.cli.version import version_option
+from rmqha.cli.whole_file import write_whole_file
 from rmqha.client.aio.exchanges import ExchangeClient
 from rmqha.client.exchange import Exchange, Unreachable
 from rmqha.remoting.aio.client import RemotingClient
@@ -91,37 +90,10 @@ def _write_files(files: Mapping[str, bytes], *, makes_folders: bool) -> list[Rmq
         try:
             if makes_folders:
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
-            _write_file(path, content)
+            write_whole_file(path, content)
         except OSError as error:
             failures.append(DiskFailed(f"cannot write {path}: {error.strerror}"))
     return failures
-
-
-def _write_file(path: str, content: bytes) -> None:
-    """Write a file in one step: on a full disk, what stood there before stays.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        mode = stat.S_IFREG
-    if not stat.S_ISREG(mode):  # a device or a pipe, which nothing may take the place of; or a link
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "wb") as file:
-            file.write(content)
-        return
-    descriptor, beside = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".mqadmin-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(beside, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
-        raise
 
 
 async def _carry_out(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 import stat
@@ -27,9 +26,9 @@ from rmqha.cli.output import complain, run_command
 from rmqha.cli.process import EXIT_CONFIG, EXIT_FAILED, EXIT_PORT, EXIT_STORE
 from rmqha.cli.up_plan import Shape, UpPlan, all_ports, decided, page_port, plan_of
 from rmqha.cli.version import version_option
+from rmqha.cli.whole_file import write_whole_file
 from rmqha.runtime.aio.disk import lock_directory
 from rmqha.runtime.aio.loop import run
-from rmqha.runtime.aio.mapped_file import sync_dir
 from rmqha.testing.aio_cluster import AioCluster
 from rmqha.testing.nodes import NodeFailed
 from rmqha.testing.settings import refuse_misspelt
@@ -133,19 +132,7 @@ def _remember(folder: Path, shape: Shape) -> None:
     with contextlib.suppress(FileNotFoundError):
         if path.read_bytes() == data and stat.S_IMODE(path.stat().st_mode) == REMEMBERED_MODE:
             return
-    temporary = path.with_suffix(".tmp")
-    temporary.unlink(missing_ok=True)
-    try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, REMEMBERED_MODE)
-        with open(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(fd)
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_dir(str(folder))
+    write_whole_file(str(path), data)
 
 
 def _remember_sets(folder: Path, shape: Shape) -> None:

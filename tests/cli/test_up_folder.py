@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.cli import up
+from rmqha.cli import up, whole_file
 from rmqha.cli.process import EXIT_FAILED
 from rmqha.cli.up import _remember, _stay, remembered_in
 from rmqha.cli.up_plan import Shape, plan_of
@@ -45,17 +45,28 @@ def test_file_when_it_says_the_same_then_it_is_not_written(
     _remember(tmp_path, SHAPE)
 
 
+def test_file_when_it_is_written_then_its_name_is_on_the_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut would leave the folder with the file before, or with none."""
+    synced: list[tuple[str, bool]] = []
+    path = tmp_path / "cluster.json"
+    monkeypatch.setattr(
+        whole_file, "sync_dir", lambda folder: synced.append((folder, path.exists()))
+    )
+    _remember(tmp_path, SHAPE)
+    assert synced == [(str(tmp_path), True)]
+
+
 def test_file_when_a_property_is_a_secret_then_its_owner_alone_may_read_it(tmp_path: Path) -> None:
-    """Also one that an older release has written, or that a crash has left half."""
-    path, left = tmp_path / "cluster.json", tmp_path / "cluster.tmp"
+    """Also one that an older release has written."""
+    path = tmp_path / "cluster.json"
     _remember(tmp_path, SHAPE)
     path.chmod(0o644)
-    left.write_bytes(b"{")
-    left.chmod(0o666)
     _remember(tmp_path, SHAPE)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert remembered_in(tmp_path) == SHAPE
-    assert not left.exists()
+    assert [one.name for one in tmp_path.iterdir()] == ["cluster.json"]
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,18 @@ def simulate(work: Coroutine[Any, Any, Any], loop: SimLoop) -> Any:
     result = loop.run_until_complete(work)
     assert not loop.errors, loop.errors
     return result
+
+
+def simulate_seeds(
+    story: Callable[[SimLoop, SimDisk, int], Coroutine[Any, Any, Any]], count: int
+) -> None:
+    """Play a story of one disk with each of so many seeds, in a loop of its own."""
+    for seed in range(count):
+        loop = SimLoop()
+        try:
+            simulate(story(loop, new_disk(seed), seed), loop)
+        finally:
+            loop.close()
 
 
 def new_disk(seed: int = 1) -> SimDisk:

@@ -26,10 +26,9 @@ from tests.store.harness import (
     TOPIC,
     bodies,
     message,
-    new_disk,
     real_store,
     sim_store,
-    simulate,
+    simulate_seeds,
 )
 from tests.store.test_missing_queue_files import start_that_dies
 from tests.store.test_queue_lists import (
@@ -347,12 +346,7 @@ def test_queue_when_the_start_that_leaves_it_as_it_is_dies_then_the_next_one_has
         assert store.append(message(queue_id=1)).queue_offset == 200
         await store.close()
 
-    for seed in range(24):
-        loop = SimLoop()
-        try:
-            simulate(story(loop, new_disk(seed), seed), loop)
-        finally:
-            loop.close()
+    simulate_seeds(story, 24)
 
 
 async def expired_but_for_the_newest(root: Path) -> None:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from rmqha.sim.disk import SimDisk
 from rmqha.sim.loop import HOST, SimLoop
 from rmqha.store import checkpoint as cp
-from tests.store.harness import ROOT, TOPIC, bodies, message, new_disk, sim_store, simulate
+from tests.store.harness import (
+    ROOT,
+    TOPIC,
+    bodies,
+    message,
+    new_disk,
+    sim_store,
+    simulate,
+    simulate_seeds,
+)
 
 WANTED = [b"%032d" % number for number in range(400)]
 QUEUE = f"{ROOT}/consumequeue/{TOPIC}/0"
@@ -77,12 +87,7 @@ async def story(loop: SimLoop, disk: SimDisk, seed: int, *, clean: bool) -> None
 @pytest.mark.parametrize("clean", [True, False])
 def test_queue_when_the_start_that_mends_it_dies_then_the_next_one_does(*, clean: bool) -> None:
     """The files behind the gap had gone, and with them whatever told that units are missing."""
-    for seed in range(60):
-        loop = SimLoop()
-        try:
-            simulate(story(loop, new_disk(seed), seed, clean=clean), loop)
-        finally:
-            loop.close()
+    simulate_seeds(partial(story, clean=clean), 60)
 
 
 @pytest.mark.parametrize(("known", "noted"), [(None, 20_334), (100, 100), (63_000, 20_334)])

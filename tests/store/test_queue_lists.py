@@ -21,10 +21,9 @@ from tests.store.harness import (
     TOPIC,
     bodies,
     message,
-    new_disk,
     real_store,
     sim_store,
-    simulate,
+    simulate_seeds,
 )
 from tests.store.test_missing_queue_files import start_that_dies
 
@@ -290,12 +289,7 @@ def test_queue_when_the_start_that_mends_it_dies_then_the_next_one_does(damaged:
         assert store.append(message(queue_id=1)).queue_offset == 200
         await store.close()
 
-    for seed in range(46):
-        loop = SimLoop()
-        try:
-            simulate(story(loop, new_disk(seed), seed), loop)
-        finally:
-            loop.close()
+    simulate_seeds(story, 46)
 
 
 async def test_list_when_the_disk_is_full_then_the_stop_is_in_order_all_the_same(
